@@ -34,7 +34,8 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
 
 def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     """Return at most three last lines; [] without trouble."""
-    if picture.state not in (*TROUBLE, "pending"):
+    is_incomplete = picture.state == "complete" and bool(picture.given_up)
+    if not is_incomplete and picture.state not in (*TROUBLE, "pending"):
         return []
     found = explained(picture, site)
     if picture.state == "pending" and found.cause not in WAITS_IN_VAIN:

@@ -223,7 +223,7 @@ def run_row(run: RunPicture) -> list[str]:
         startup_text(run.shutdown_s, None),
         "-" if run.seconds is None else duration(run.seconds),
         str(run.seed or "-"),
-        run.reason,
+        run.why,
     ]
 
 

@@ -24,6 +24,7 @@ from orchestrator.errors import ExitCode
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
+    from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
 
 
@@ -58,13 +59,19 @@ def watch_and_score(
         code = score.show([str(root)], as_json)
     else:  # nothing to score
         code = ExitCode.NO_SCORE
-    if picture.state != "complete":
-        from orchestrator.cli.closing import closing_lines
-
-        note(f"the set ended as {picture.state}: {picture.reason}")
-        for line in closing_lines(picture, site) or [f"  orchestrator resume {quoted(root)}"]:
-            note(line)
+    for line in _last_lines(picture, site):
+        note(line)
     return code
+
+
+def _last_lines(picture: SetPicture, site: str | None) -> list[str]:
+    from orchestrator.cli.closing import closing_lines
+
+    lines = closing_lines(picture, site)
+    if picture.state == "complete":
+        return lines
+    ended = f"the set ended as {picture.state}: {picture.reason}"
+    return [ended, *(lines or [f"  orchestrator resume {quoted(picture.root)}"])]
 
 
 COMMAND = Command("run", __doc__, add_arguments, run, SCORED)

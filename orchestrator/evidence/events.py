@@ -1,4 +1,5 @@
-"""Excluded, blamed and lost nodes, and pending image pulls, from the event files of the jobs.
+"""Excluded, blamed and lost nodes, pending image pulls, and the queue of runs, from the event files
+of the jobs.
 
 Sets older than event files have them in jobs/<id>.json.
 """
@@ -18,6 +19,7 @@ from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import group_name
 from orchestrator.onnode.kernel.records import LIMIT, JobRecord
 from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.policy.queue import Queue, apply
 
 MOST_BYTES = 64 << 20
 """The most bytes read from the start of one job's event file."""
@@ -26,11 +28,13 @@ MOST_REPLAYED, LONGEST_LINE = 1 << 30, 1 << 20
 MOST_LINE = 8192
 MOST_TEXT = 300
 _PULLS = ("lacks", "pulling", "pulled", "failed")
+_QUEUE = ("runs", "take", "gives")
 _WORDS = {
     b"\tloop\taside\t": "aside",
     b"\tslurm\tlost\t": "lost",
     b"\tloop\tblamed\t": "blamed",
     **{f"\tnode\t{word}\t".encode(): word for word in _PULLS},
+    **{f"\tloop\t{word}\t".encode(): word for word in _QUEUE},
 }
 
 
@@ -63,6 +67,8 @@ class Told:
     lacking: dict[str, str] = field(default_factory=dict)
     """Of the last job: nodes that still have to pull the image, and their progress ("": waiting
     for a turn)."""
+    queue: Queue = field(default_factory=Queue)
+    """Of the last job: the runs it still has to do."""
 
 
 def read_told(evidence: SetEvidence) -> Told:
@@ -70,10 +76,12 @@ def read_told(evidence: SetEvidence) -> Told:
     told = Told()
     for job in evidence.jobs:
         noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
-        known, told.lacking = set(), {}
+        known, told.lacking, told.queue = set(), {}, Queue()
         for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             if event.word in _PULLS:
                 _take_pull(told.lacking, event)
+            elif event.word in _QUEUE:
+                apply(told.queue, event)
             elif (one := _noted(event)) is not None:
                 noted[event.word].append(one)
                 known.add((event.word, one.node, one.run, one.attempt))

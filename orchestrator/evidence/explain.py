@@ -34,7 +34,7 @@ from orchestrator.evidence.own_causes import (
     is_bookkeeping,
     last_line,
 )
-from orchestrator.evidence.picture import SetPicture
+from orchestrator.evidence.picture import RunPicture, SetPicture
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import RunSilence, most_urgent
@@ -47,6 +47,7 @@ from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
+from orchestrator.words import count
 
 MOST_EVIDENCE, MOST_EPISODE, MOST_TEXT = 6, 2, 300
 _NODES = re.compile(r"(all \d+ nodes|nodes? \S+)")
@@ -55,6 +56,7 @@ _PULL = re.compile(r"cannot pull (.*)", re.DOTALL)
 """The engine's error follows, in a program's words."""
 _LAST_BYTES = 4096
 UNKNOWN = "unknown"
+_TRY_AGAIN = "orchestrator resume "
 SLURM_ENDS = ("time_limit", "cancelled", "preempted")
 """How a job ended, not why."""
 _NEXT = {
@@ -207,17 +209,31 @@ class _Set:
             return self.waits()
         if picture.state in ("paused", "failed", "lost", "time_limit"):
             return self.died()
-        if picture.state == "complete" and any(
-            run.outcome == "infrastructure" for run in picture.runs
-        ):
-            return self.died()
+        if picture.state == "complete" and picture.given_up:
+            return self.gave_up()
         if picture.state == "running":
             return self.goes_on()
         text = picture.pulling or picture.reason or STATES[picture.state]
+        again, proofs = self.tried_again()
         template = _NEXT.get(picture.state, RESUME)
         return Explanation(
-            picture.state, picture.state, line(text, MOST_TEXT), next=self.command(template)
+            picture.state,
+            picture.state,
+            line("; ".join(filter(None, (text, again))), MOST_TEXT),
+            next=self.command(template),
+            evidence=proofs,
         )
+
+    def tried_again(self) -> tuple[str, list[Proof]]:
+        """Return which good runs took several attempts, and why each attempt before failed."""
+        runs = [run for run in self.picture.runs if run.failure and run.state == "success"]
+        text = ", ".join(f"run {run.run} took {count(run.attempt, 'attempt')}" for run in runs)
+        return text, [self.failure_of(run) for run in runs[-MOST_EVIDENCE:]]
+
+    def failure_of(self, run: RunPicture) -> Proof:
+        """Return the record of the last failed attempt of a run that was tried again."""
+        path = self.files.layout.attempt_state(run.run, run.failed_attempt)
+        return Proof(self.named(path), 0, line(run.failure, MOST_TEXT))
 
     def waits(self) -> Explanation:
         """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
@@ -281,7 +297,7 @@ class _Set:
             "running",
             f"{now} of {picture.record.nexp if picture.record else 0} is running",
             next=self.command(_NEXT["running"]),
-            evidence=proofs,
+            evidence=[*proofs, *(self.failure_of(run) for run in picture.going if run.failure)],
         )
 
     def silent(self, run: RunSilence) -> Explanation:
@@ -300,6 +316,15 @@ class _Set:
         return [*proofs, *self.last_key(RunRecord(run=run, attempt=attempt))]
 
     # ---- of a set that ended before its runs were done
+
+    def gave_up(self) -> Explanation:
+        """Explain the newest of the runs that used all their attempts."""
+        found, last = self.died(), self.last_attempt()
+        run = last.run if last else self.picture.given_up[-1]
+        text = f"run {run} failed: {found.sentence}"
+        remedy = found.remedy or f"look at its log (`logs --run {run}`), then try again"
+        command = found.next if found.next.startswith(_TRY_AGAIN) else self.command(RESUME)
+        return replace(found, sentence=line(text, MOST_TEXT), remedy=remedy, next=command)
 
     def died(self) -> Explanation:
         attempt = self.last_attempt()
@@ -354,11 +379,18 @@ class _Set:
             return None
         return ECHO if cause is None else symptom.grade
 
+    @property
+    def suspects(self) -> list[tuple[int, int]]:
+        """Return (run, attempt) of all attempts; of a complete set those of its failed runs."""
+        if self.picture.state != "complete":
+            return self.files.tried
+        return [key for key in self.files.tried if key[0] in self.picture.given_up]
+
     def last_attempt(self) -> RunRecord | None:
         """Return the newest attempt of the last job that died or was cut off."""
         records = [
             record
-            for key in self.files.tried[-50:]
+            for key in self.suspects[-50:]
             if (record := self.files.attempt(*key)) is not None
         ]
         job = self.files.job
@@ -563,7 +595,8 @@ class _Set:
                 "look at the frames above the quoted line, at the same time in the other nodes' "
                 "logs, and at the node's kernel log"
             )
-        if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
+        closed = self.picture.state == "complete"  # then the output ends in the loop's own lines
+        if not (proofs or closed) and self.picture.job_id and "/" not in self.picture.job_id:
             output = self.files.layout.job_output(self.picture.job_id)
             last = last_line(output)
             proofs = [self.in_file(output, last)] if last else []

@@ -19,12 +19,13 @@ from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, QUEUED, judge
 from orchestrator.onnode.kernel.mllog_tail import telling_log
-from orchestrator.onnode.kernel.records import Finding, JobRecord, SetRecord
+from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
 from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.silence import RunSilence
+    from orchestrator.onnode.policy.queue import Queue
     from orchestrator.scheduler import Job, Scheduler
 
 
@@ -55,8 +56,18 @@ class RunPicture:
     """Logged samples per second of an active run; both its last ones."""
     silent_s: float | None = None
     """Seconds since the last write to the log of an active run."""
+    failed_attempt: int = 0
+    """The last failed attempt of a run that was or will be tried again, 0 without; `failure`: why
+    it failed."""
+    failure: str = ""
     silence: RunSilence | None = None
     """The loop's last record about an active run; None for a loop that records none."""
+
+    @property
+    def why(self) -> str:
+        """Return why it failed, or had to be tried again; "" if neither."""
+        before = f"attempt {self.failed_attempt}: {self.failure}" if self.failure else ""
+        return "; ".join(filter(None, (self.reason, before)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +137,7 @@ class SetPicture:
                 run.attempt or "",
                 train_time(run.minutes, missing=""),
                 fold(run.nodes),
-                run.reason,
+                run.why,
             )
             for run in self.runs
         ]
@@ -137,6 +148,11 @@ class SetPicture:
     @property
     def live(self) -> bool:
         return self.state in LIVE
+
+    @property
+    def given_up(self) -> list[int]:
+        """Return the runs that failed without a result; `resume` tries them again."""
+        return [run.run for run in self.runs if run.outcome == "infrastructure"]
 
     @property
     def elapsed_s(self) -> float:
@@ -203,6 +219,9 @@ def picture(
     state, reason, job = judge(files, jobs, asked=asked)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
+    told = read_told(files)
+    if working:
+        runs = tuple(_queued_again(run) if _is_due(run, told.queue) else run for run in runs)
     running = (
         [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
     )
@@ -211,7 +230,6 @@ def picture(
     runs = tuple({run.run: run for run in (*runs, *running)}.values())
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
-    told = read_told(files)
     silent = jobs is None and asked and not files.settled
     misses = sum(run.done and run.state == "failed" for run in runs)
     if state == "complete" and (added := files.added_runs):
@@ -229,7 +247,7 @@ def picture(
         job_reason=job.wait_reason if job and state in QUEUED else "",
         runs=runs,
         done=sum(run.done for run in runs),
-        failed=sum(run.state == "failed" for run in runs),
+        failed=sum(run.state == "failed" and run.outcome != "interrupted" for run in runs),
         current=running[-1].run if running else 0,
         attempt=running[-1].attempt if running else 0,
         going=tuple(running),
@@ -285,6 +303,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         from orchestrator.evidence.startup import read_startup  # not for many sets
 
         around = logs.once(key, lambda: read_startup(files, *key))
+    failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, found)
     return RunPicture(
         run,
         found.state,
@@ -299,7 +318,31 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         cold=around.cold if around else None,
         done=found.done,
         nodes=tuple(filter(is_node_name, found.nodes)),
+        failed_attempt=failed_attempt,
+        failure=failure,
     )
+
+
+def _is_due(run: RunPicture, queue: Queue) -> bool:
+    """Return whether the working job will try a failed run again."""
+    is_left = not queue.most or run.run in queue.missing or run.run in queue.in_hand
+    return run.state == "failed" and not run.done and is_left
+
+
+def _queued_again(run: RunPicture) -> RunPicture:
+    before = replace(run, failed_attempt=run.attempt, failure=run.reason)
+    return replace(before, state="queued", outcome="", reason="")
+
+
+def _last_failure(files: SetEvidence, run: int, state: RunRecord) -> tuple[int, str]:
+    """Return (attempt, reason) of a run's last failed attempt, if it has not failed since."""
+    if state.state not in ("success", "running"):
+        return 0, ""
+    for number in reversed(files.attempts_of(run)):
+        before = files.attempt(run, number) if number < state.attempt else None
+        if before is not None and before.state == "failed":
+            return number, before.reason
+    return 0, ""
 
 
 def _urgent(running: list[RunPicture]) -> RunSilence | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,14 +11,16 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from controller_parts import Commands, mllog, write_set
+from controller_parts import Commands, mllog, one_node, write_set
 from damaged_sets import events
 from effort import bytes_read
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.cli.pictures import describe, headline, now_text
+from orchestrator.cli.closing import closing_lines
+from orchestrator.cli.pictures import describe, headline, now_text, run_row
 from orchestrator.errors import ExitCode, SchedulerUnknown
+from orchestrator.evidence.explain import explain
 from orchestrator.evidence.logs import follow, run_logs
 from orchestrator.evidence.picture import as_json, ask_all, look, picture
 from orchestrator.evidence.progress import (
@@ -574,3 +577,134 @@ def test_status_names_nodes_that_did_not_report_their_release(
         events(*words, *(("node", "left", n, "") for n in ("n1", "n2")))
     )
     assert cli.json("status", root)["warnings"] == []
+
+
+def fails(root: Path, run: int, *reasons: str, outcome: str = "infrastructure") -> None:
+    """Let the attempts of a run fail, each for its reason."""
+    folder = root / f"runs/{run}"
+    for number, reason in enumerate(reasons, 1):
+        (folder / f"attempt_{number}").mkdir(exist_ok=True)
+        record = RunRecord(
+            run=run, attempt=number, state="failed", outcome=outcome, reason=reason, start_ms=1
+        )
+        write(record, folder / f"attempt_{number}/state.json")
+        write(record, folder / "state.json")
+
+
+def turns(*rows: tuple[str, dict[str, object]]) -> str:
+    """The event file of a loop that takes and gives back runs."""
+    begun = ("runs", {"missing": [1, 2, 3], "most": 2, "groups": [1]})
+    return events(*(("loop", word, "", json.dumps(about)) for word, about in (begun, *rows)))
+
+
+TAKES, DIED = ("take", {"group": 1, "run": 1}), ("gives", {"group": 1, "run": 1, "why": "died"})
+
+
+@pytest.mark.parametrize(
+    ("reasons", "rows", "state", "failed", "why"),
+    [
+        (("killed",), [], "queued", 0, "attempt 1: killed"),
+        (("killed",), [TAKES], "queued", 0, "attempt 1: killed"),
+        (("killed",), [TAKES, DIED], "queued", 0, "attempt 1: killed"),
+        (("killed", "gone"), [TAKES, DIED, TAKES, DIED], "infrastructure", 1, "gone"),
+    ],
+)
+def test_a_run_counts_as_failed_once_the_job_gives_it_up(
+    tmp_path: Path,
+    reasons: tuple[str, ...],
+    rows: list[tuple[str, dict[str, object]]],
+    state: str,
+    failed: int,
+    why: str,
+) -> None:
+    root = write_set(tmp_path, "s", submission=SENT, job=OWN)
+    fails(root, 1, *reasons)
+    (root / "events-7.tsv").write_text(turns(*rows))
+    drawn = picture(SetEvidence(root), job("RUNNING"), Logs())
+    row = run_row(drawn.runs[0])
+    assert (row[1], drawn.failed, row[-1]) == (state, failed, why)
+    assert ("failed" in headline(drawn)) == bool(failed)
+    write(replace(OWN, state="cancelled", ended_ms=9_000), root / "jobs/7.json")
+    ended = picture(SetEvidence(root), job("CANCELLED"), Logs())
+    assert (run_row(ended.runs[0])[1], ended.failed) == ("infrastructure", 1)
+
+
+def test_an_interrupted_run_has_not_failed(tmp_path: Path) -> None:
+    closed = replace(OWN, state="cancelled", ended_ms=9_000)
+    root = write_set(tmp_path, "s", submission=SENT, job=closed)
+    fails(root, 1, "cancelled", outcome="interrupted")
+    drawn = picture(SetEvidence(root), job("CANCELLED"), Logs())
+    assert drawn.failed == 0 and run_row(drawn.runs[0])[1] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [
+        ("success", "s is complete: every run is final; run 2 took 2 attempts"),
+        ("running", "s is running: run 2 (attempt 2) of 3 is running"),
+    ],
+)
+def test_a_run_that_was_tried_again_says_why(tmp_path: Path, state: str, sentence: str) -> None:
+    own = replace(OWN, host=os.uname().nodename)
+    if state == "success":
+        own = replace(own, state="complete", ended_ms=9_000)
+    root = write_set(tmp_path, "s", done=3, submission=SENT, job=own)
+    good = read(RunRecord, root / "runs/2/state.json")
+    assert isinstance(good, RunRecord)
+    fails(root, 2, "node n1 (rank 0) was killed")
+    for folder in ("runs/2/attempt_2", "runs/2"):
+        (root / folder).mkdir(exist_ok=True)
+        write(replace(good, attempt=2, state=state, outcome=""), root / folder / "state.json")
+    why = "attempt 1: node n1 (rank 0) was killed"
+    drawn = picture(SetEvidence(root), job("RUNNING"), Logs())
+    assert [run_row(run)[-1] for run in drawn.runs] == ["", why, ""]
+    shown = as_json(drawn)["runs"][1]
+    assert f"attempt {shown['failed_attempt']}: {shown['failure']}" == why
+    found = explain(SetEvidence(root), drawn)
+    assert f"s is {found.state}: {found.sentence}" == sentence
+    proof = "runs/2/attempt_1/state.json: node n1 (rank 0) was killed"
+    assert proof in map(str, found.evidence)
+
+
+def test_a_complete_set_with_failed_runs_is_in_trouble(tmp_path: Path, cli: Commands) -> None:
+    """Its last lines name the cause of its failed runs, and the command that tries them again."""
+    closed = replace(OWN, state="complete", ended_ms=9_000)
+    root = write_set(tmp_path, "s", submission=SENT, job=closed)
+    for run in (1, 2):
+        fails(root, run, "", "node n1 (rank 0) exited with 3; no run_stop")
+    error = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB."
+    record = read(RunRecord, root / "runs/2/attempt_2/state.json")
+    assert isinstance(record, RunRecord)
+    (root / "runs/2/attempt_2/node_0.log").write_text(error)
+    write(replace(record, nodes=["n1"], start_ms=5), root / "runs/2/attempt_2/state.json")
+    # The newest failed attempt is that of a run with a result.
+    fails(root, 3, "node n1 (rank 0) exited with 1")
+    late = RunRecord(run=3, attempt=1, state="failed", outcome="infrastructure", start_ms=7)
+    write(late, root / "runs/3/attempt_1/state.json")
+    good = RunRecord(run=3, attempt=2, state="success", outcome="success", start_ms=8, end_ms=9)
+    write(good, root / "runs/3/state.json")
+    drawn = picture(SetEvidence(root), job("COMPLETED"), Logs())
+    assert headline(drawn).startswith("complete  1/3 done  2 failed")
+    why, fix, command = closing_lines(drawn)
+    assert why == "why: run 2 failed: the memory of a GPU is used up"
+    assert fix.startswith("fix: ") and command == f"  orchestrator resume {root}"
+    explained = cli("explain", root).out
+    assert "run 2 failed: the memory of a GPU is used up" in explained
+    assert explained.endswith(f"{command}\n")
+    assert command in cli("status", root).out.splitlines()
+
+
+def test_run_says_why_no_run_of_a_complete_set_has_a_result(
+    tmp_path: Path, cli: Commands, site: Path
+) -> None:
+    words = one_node(tmp_path, site)
+    (tmp_path / "code/run_and_time.sh").write_text("echo 'broken part'; exit 3\n")
+    cli("run", *words)
+    last = [line for line in (cli.out + cli.err).splitlines() if line][-3:]
+    assert cli.code == ExitCode.NO_SCORE and "complete  0/1 done  1 failed" in cli.out
+    assert last[0].startswith("why: run 1 failed: ")
+    assert last[1] == "fix: look at its log (`logs --run 1`), then try again"
+    assert last[2].startswith(f"  orchestrator resume {tmp_path}/sets/")
+    explained = cli("explain", last[2].split()[-1]).out
+    assert "runs/1/attempt_3/node_0.log:1: broken part\n" in explained
+    assert explained.endswith(f"{last[2]}\n")
