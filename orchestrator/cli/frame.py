@@ -171,9 +171,8 @@ def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tup
         if usual
         else duration(spent)
     )
-    silent = run.silent_s if run.silent_s is not None and run.silent_s > 1 else None
     mark = " !" if run.silence is not None and run.silence.cause else ""
-    age = f"; last line {duration(silent)} ago{mark}" if silent is not None else ""
+    age = f"; {run.age}{mark}" if run.age else ""
     pairs = [(f"run {run.run}", f"{far}{again}{age}")]
     target = picture.record.target if picture.record else None
     room = 20 if alone else 10

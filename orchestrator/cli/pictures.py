@@ -278,11 +278,16 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
             picture, going=(run,), current=run.run, attempt=run.attempt, evaluation=run.evaluation
         )
         where = "" if alone else f" on {fold(run.nodes)}"
-        pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}"))
+        age = f"; {run.age}" if run.age else ""
+        pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}{age}"))
     if picture.started_ms:
         pairs.append(("elapsed", duration(picture.elapsed_s)))
     if left := left_text(picture):
         pairs.append(("left", left))
+    pairs += [
+        ("left", f"unknown: run {run.run} takes longer than any before it")
+        for run in picture.late[:1]
+    ]
     if picture.score_so_far is not None:
         score = train_time(picture.score_so_far)
         if picture.state == "complete":

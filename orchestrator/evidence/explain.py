@@ -86,6 +86,9 @@ _SILENT = {
     "silent": ("nothing to do: at the limit the loop ends the attempt and repeats the run", _LOG),
 }
 """The help for a silent run or loop, and the next command."""
+_SLOW = "check the nodes", "orchestrator nodes {set}"
+_LATE = "look at the end of its log; the loop ends a run that hangs at its limit", _LOG
+"""The same for a slow node, and for a long run whose nodes are all alike."""
 
 
 @dataclass(frozen=True)
@@ -271,23 +274,17 @@ class _Set:
             for proof in self.signs_of_life(run.run, run.attempt, run.silence)
         ]
         slow = suspicions(read_history(self.files))
-        usual = [run.seconds for run in picture.runs if run.done and run.seconds]
-        late = [run.run for run in picture.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
+        late = next(iter(picture.late), None)
         if late:
-            text = f"run {late[0]} takes longer than any before it" + (
-                f"; {slow[0]}" if slow else ""
-            )
+            longer = f"run {late.run} takes longer than any before it"
+            text = "; ".join(filter(None, (longer, late.age, *slow[:1])))
         elif slow:
             text = slow[0]
         if text:
-            return Explanation(
-                "running",
-                "slow",
-                line(text, MOST_TEXT),
-                "check the nodes",
-                self.command("orchestrator nodes {set}"),
-                proofs,
-            )
+            remedy, template = _SLOW if slow or not late else _LATE
+            attempt = RunRecord(run=late.run, attempt=late.attempt) if late else None
+            command = self.command(template, attempt=attempt)
+            return Explanation("running", "slow", line(text, MOST_TEXT), remedy, command, proofs)
         now = (
             ", ".join(f"run {run.run} (attempt {run.attempt})" for run in picture.going)
             or "the first run is about to start"
@@ -309,11 +306,13 @@ class _Set:
         return Explanation("running", run.cause, run.sentence, remedy, command, proofs)
 
     def signs_of_life(self, run: int, attempt: int, silence: RunSilence | None) -> list[Proof]:
-        """Return the loop's last record of a run, and the last MLLOG key of its log."""
+        """Return the loop's last record of a run, and its log's last MLLOG key and age."""
         proofs = []
         if silence and silence.record:
             proofs = [Proof(self.named(silence.file), 0, silence.record)]
-        return [*proofs, *self.last_key(RunRecord(run=run, attempt=attempt))]
+        age = next((one.age for one in self.picture.going if one.run == run), "")
+        keys = self.last_key(RunRecord(run=run, attempt=attempt))
+        return [*proofs, *(replace(key, text=f"{key.text}; {age}") if age else key for key in keys)]
 
     # ---- of a set that ended before its runs were done
 

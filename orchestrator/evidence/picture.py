@@ -21,12 +21,16 @@ from orchestrator.evidence.state import LIVE, QUEUED, judge
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
-from orchestrator.words import count, quoted
+from orchestrator.words import count, duration, quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.silence import RunSilence
     from orchestrator.onnode.policy.queue import Queue
     from orchestrator.scheduler import Job, Scheduler
+
+
+QUIET_S = 5.0
+"""A log that was written so lately is growing: loops and storage buffer for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,13 @@ class RunPicture:
     failure: str = ""
     silence: RunSilence | None = None
     """The loop's last record about an active run; None for a loop that records none."""
+
+    @property
+    def age(self) -> str:
+        """Return `last line 25s ago` of an active run, "" while its log grows."""
+        if self.silent_s is None or self.silent_s < QUIET_S:
+            return ""
+        return f"last line {duration(self.silent_s)} ago"
 
     @property
     def why(self) -> str:
@@ -119,7 +130,7 @@ class SetPicture:
         """Return the set as a notebook shows it."""
         from orchestrator.evidence.notebook import html
         from orchestrator.nodes.names import fold
-        from orchestrator.words import count, duration, train_time
+        from orchestrator.words import train_time
 
         facts = ["rehearsal"] if self.rehearsed else []
         facts += [self.state, f"{self.done} of {count(len(self.runs), 'run')} done"]
@@ -155,6 +166,12 @@ class SetPicture:
         return [run.run for run in self.runs if run.outcome == "infrastructure"]
 
     @property
+    def late(self) -> list[RunPicture]:
+        """Return the active runs that take a fifth longer than any before them."""
+        usual = [run.seconds for run in self.runs if run.done and run.seconds]
+        return [run for run in self.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
+
+    @property
     def elapsed_s(self) -> float:
         """Return seconds since the first job started, until its end or now."""
         if not self.started_ms:
@@ -170,11 +187,11 @@ class SetPicture:
     def left_s(self, usual_s: float | None = None) -> float | None:
         """Return the seconds until the last run of a running set ends; None if unknown.
 
-        Missing runs are assumed to take as long as those so far; `usual_s` is for a set without a
-        finished run.
+        Missing runs are assumed to take as long as those so far, which a late run does not;
+        `usual_s` is for a set without a finished run.
         """
         usual = self.usual_s or usual_s
-        if self.state != "running" or usual is None:
+        if self.state != "running" or usual is None or self.late:
             return None
         open_runs = sum(not run.done for run in self.runs)
         return time_left(

@@ -50,10 +50,10 @@ class RunSilence:
 
     @property
     def record(self) -> str:
-        """Return the loop's last record and its age, "" if missing."""
+        """Return the age of the loop's last record and its text, "" if missing."""
         if self.silence is None:
             return ""
-        return f"{self.silence.text}, recorded {_span(self.recorded_s)} ago"
+        return f"{_span(self.recorded_s)} ago: {self.silence.text}"
 
     @property
     def cause(self) -> str:

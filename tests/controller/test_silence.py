@@ -16,10 +16,10 @@ from sites import write_site
 from until import make_older, now_ms
 
 from orchestrator.cli.frame import many_sets, one_set
-from orchestrator.cli.pictures import headline
+from orchestrator.cli.pictures import describe, headline, left_text
 from orchestrator.evidence.events import parse_event, read_events
 from orchestrator.evidence.explain import Explanation, explain
-from orchestrator.evidence.picture import SetPicture, look
+from orchestrator.evidence.picture import SetPicture, as_json, look
 from orchestrator.evidence.replay import replay
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import LOOP_SILENT_S
@@ -250,8 +250,32 @@ def test_a_record_of_the_loop_is_shown_with_its_age(root: Path) -> None:
     loop.at(0)
     aged(loop.path, 45)
     record = drawn(root)[1].evidence[0].text
-    age = re.fullmatch(r"no output of any node for 0 s \(.*\), recorded (\d+) s ago", record)
+    age = re.fullmatch(r"(\d+) s ago: no output of any node for 0 s \(.*\)", record)
     assert age and int(age[1]) >= 45, record
+
+
+def test_a_late_run_shows_its_silence_and_promises_no_end(root: Path) -> None:
+    """Long before the limit of a hang: the record of the loop is a minute old, the log is not."""
+    goes_on(root, 2)
+    (root / "runs/2/attempt_1/node_0.log").write_text(mllog("eval_start", 1, None))
+    good = RunRecord(run=1, attempt=1, state="success", start_ms=1_000, end_ms=2_000, nodes=NODES)
+    for folder in ("runs/1", "runs/1/attempt_1"):
+        write(good, root / folder / "state.json")
+    Loop(root, 2).at(0)
+    make_older(root / "runs/2/attempt_1/node_0.log", 3660)
+    picture, result = drawn(root)
+    assert left_text(picture) == "" and as_json(picture)["left_s"] is None
+    facts = describe(picture)
+    assert ("left", "unknown: run 2 takes longer than any before it") in facts
+    [now] = [value for name, value in facts if name == "now"]
+    assert now.startswith("run 2 of 3, ") and now.endswith("; last line 1h01m ago")
+    assert result.sentence == "run 2 takes longer than any before it; last line 1h01m ago"
+    assert (result.cause, result.next) == (
+        "slow",
+        f"orchestrator logs {root} --run 2 --attempt 1",
+    )
+    assert "its log" in result.remedy
+    assert result.evidence[-1].text == "the last MLLOG key is eval_start; last line 1h01m ago"
 
 
 def test_a_run_does_not_hang_once_the_only_node_that_printed_has_ended(root: Path) -> None:
