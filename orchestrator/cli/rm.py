@@ -1,9 +1,9 @@
 """Move sets to the trash of the log directory, hidden from all commands, and print how to get them
 back.
 
-A complete set is refused without --force. A set whose job may be alive, and another user's set, is
-always refused. If any set is refused, no set is moved. --failed takes your sets that failed, were
-lost or refused, and have no finished run.
+A complete set with results is refused without --force. A set whose job may be alive, and another
+user's set, is always refused. If any set is refused, no set is moved. --failed takes your sets
+without a finished run that failed, paused, were lost or refused, or whose runs all failed.
 
 example:
   orchestrator rm MI325X_08x08x32-flux1-20261121-101500-9f3c
@@ -25,13 +25,14 @@ from orchestrator.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
 
-FAILED = ("failed", "lost", "refused")
+FAILED = ("failed", "paused", "lost", "refused", "complete")
+"""States of sets that failed if no run is done; others were ended, or wait."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_operands(parser, "sets", "SET", "*", SET_HELP)
-    add_flag(parser, "--failed", "your sets that ended without a finished run")
-    add_flag(parser, "--force", "also complete sets")
+    add_flag(parser, "--failed", "your sets that failed without a finished run")
+    add_flag(parser, "--force", "also complete sets with results")
     add_site(parser)
     add_json(parser)
 
@@ -60,7 +61,7 @@ def run(args: Namespace) -> int:
     for one in removed:
         print(f"removed: {one.set_id}\n  to get it back: {one.way_back}")
     if not removed:
-        note("no set of yours ended without a finished run")
+        note("no set of yours failed without a finished run; orchestrator ls lists the others")
     return ExitCode.OK
 
 

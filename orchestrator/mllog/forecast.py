@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.rcp import FAILED, RcpTable, table
-from orchestrator.words import count
+from orchestrator.words import count, duration, train_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -236,20 +236,15 @@ def _at_once(good: list[RunScore]) -> int:
 
 def _text(outlook: dict[str, Any]) -> list[str]:
     missing, seen = outlook["runs_missing"], outlook["runs_seen"]
-    lines = [
-        (
-            f"{missing} of {count(missing + seen, 'run')} {'is' if missing == 1 else 'are'} "
-            "missing; "
-            f"{outlook['failures_affordable']} more may fail"
-        )
-    ]
+    most = f"at most {bad}" if (bad := outlook["failures_affordable"]) else "none"
+    left = f"{missing} of {count(missing + seen, 'run')} {'has' if missing == 1 else 'have'}"
+    lines = [f"{left} no result; {most} may miss the target"]
     if "score_90_minutes" in outlook:
-        low, high = outlook["score_90_minutes"]
-        lines.append(
-            f"score: {low:.2f} to {high:.2f} minutes with 90 % probability, "
-            f"{outlook['score_range_minutes'][0]:.2f} to {outlook['score_range_minutes'][1]:.2f} "
-            "in all draws"
+        likely, every = (
+            " to ".join(map(train_time, outlook[name]))
+            for name in ("score_90_minutes", "score_range_minutes")
         )
+        lines.append(f"score: {likely} with 90 % probability, {every} in all draws")
     if outlook.get("rcp_pass_chance") is not None:
         lines.append(f"chance to pass the RCP test: {outlook['rcp_pass_chance']:.0%}")
     if "minutes_needed" in outlook:
@@ -257,8 +252,8 @@ def _text(outlook: dict[str, Any]) -> list[str]:
         more = (
             ""
             if fits is None
-            else f"; {outlook['minutes_left']:.0f} are left: "
+            else f"; {duration(60 * outlook['minutes_left'])} are left: "
             f"{'it fits' if fits else 'IT DOES NOT FIT'}"
         )
-        lines.append(f"the missing runs need about {outlook['minutes_needed']:.0f} minutes{more}")
+        lines.append(f"they need about {duration(60 * outlook['minutes_needed'])}{more}")
     return lines

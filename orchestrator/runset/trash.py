@@ -31,19 +31,26 @@ class Removed(NamedTuple):
 
 
 def check_removable(run_set: RunSet, *, force: bool = False) -> None:
-    """Raise SetError for another user's set, or a complete set without `force`."""
+    """Raise SetError for another user's set, or a complete set with results without `force`."""
     root = run_set.layout.root
     if why := foreign(run_set.layout):
         raise SetError(
             f"set {run_set.name} can be changed by other users: {why}",
             hint=f"ls -ld {quoted(root)}",
         )
-    evidence = SetEvidence(root)
-    if evidence.job and evidence.job.state == "complete" and not force:
+    if not force and _has_results(SetEvidence(root), run_set.record.nexp):
         raise SetError(
             f"set {run_set.name} is complete: its results would be gone from every list",
             hint=f"if you mean it: orchestrator rm --force {quoted(root)}",
         )
+
+
+def _has_results(evidence: SetEvidence, nexp: int) -> bool:
+    """Return whether the set is complete, with a run that is done."""
+    if evidence.job is None or evidence.job.state != "complete":
+        return False
+    runs = (evidence.run(run) for run in range(1, nexp + 1))
+    return any(run is not None and run.done for run in runs)
 
 
 def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Removed:

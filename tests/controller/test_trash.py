@@ -12,7 +12,7 @@ from controller_parts import Commands, write_set
 from until import until
 
 from orchestrator.errors import ExitCode
-from orchestrator.onnode.kernel.records import JobRecord
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
 
 WHAT = ("local_2x2x8", "builtin")
 
@@ -83,6 +83,21 @@ def test_failed_sets_without_a_run(cli: Commands, sets: Path) -> None:
     assert cli.out == "" and "no set of yours" in cli.err
     assert cli("rm").code == cli("rm", "--failed", "cccc").code == ExitCode.BAD_INPUT
     assert cli("rm", "").code == ExitCode.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("state", "goes"), [("complete", True), ("paused", True), ("cancelled", False)]
+)
+def test_a_set_whose_runs_all_failed_goes_too(
+    cli: Commands, sets: Path, state: str, goes: bool
+) -> None:
+    root = write_set(sets, "S-w-20261121-101500-dddd", scheduler="local", job=closed(state))
+    dead = RunRecord(run=1, attempt=3, state="failed", outcome="infrastructure")
+    write(dead, root / "runs/1/state.json")
+    assert cli("rm", "--failed").code == ExitCode.OK, cli.err
+    assert listed(cli) == {"aaaa", "cccc", *(() if goes else ("dddd",))}
+    if not goes:
+        assert cli("rm", "dddd").code == ExitCode.OK, "it has no results"
 
 
 def test_a_set_of_others_stays(cli: Commands, sets: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,12 @@ def test_all_planned_runs_are_needed_and_all_count(tmp_path: Path) -> None:
     assert unfinished.verdict.startswith(
         "no valid score yet by the workload's own rules: 3 of 6 runs finished"
     )
+    brief = [own_log(index, (1 + index) / 600) for index in range(3)]
+    outlook = score_dir(str(own_set(tmp_path / "s", brief, 6))).forecast
+    assert outlook is not None
+    _, likely, needed = outlook["text"]
+    assert re.fullmatch(r"score: [\d.]+ s to [\d.]+ s with 90 % .*", likely), likely
+    assert needed == "they need about 5m", needed
     few = score_dir(str(own_set(tmp_path / "b", FIVE[:3])))
     assert few.runs_required == 4 and "3 of 4 runs finished" in few.verdict, (
         "the workload wants four"

@@ -171,6 +171,7 @@ def test_the_forecast_says_when_a_set_is_lost(published: dict[str, Path]) -> Non
     bad = next(run for run in runs if not run.compliant)
     one = forecast(score_runs("x", [runs[0], bad], rules("5.0.0")))
     assert one["can_become_valid"] and one["failures_affordable"] == 0
+    assert one["text"][0] == "8 of 10 runs have no result; none may miss the target"
     two = forecast(score_runs("x", [runs[0], bad, bad], rules("5.0.0")))
     assert not two["can_become_valid"]
     assert "can no longer become valid" in two["text"][0]

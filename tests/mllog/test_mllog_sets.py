@@ -99,7 +99,7 @@ def test_an_unfinished_set_gets_the_forecast(
     folder = make_set(tmp_path / "set", logs[:4], 10)
     assert main(["score", str(folder), "--minutes-left", "20"]) == 1
     text = capsys.readouterr().out
-    assert "6 of 10 runs are missing; 1 more may fail" in text
+    assert "6 of 10 runs have no result; at most 1 may miss the target" in text
     assert "IT DOES NOT FIT" in text and "chance to pass the RCP test" in text
     assert text.splitlines()[0].startswith("no valid score yet: 4 of 10 runs finished")
 
