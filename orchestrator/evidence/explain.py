@@ -285,16 +285,15 @@ class _Set:
             attempt = RunRecord(run=late.run, attempt=late.attempt) if late else None
             command = self.command(template, attempt=attempt)
             return Explanation("running", "slow", line(text, MOST_TEXT), remedy, command, proofs)
-        now = (
-            ", ".join(f"run {run.run} (attempt {run.attempt})" for run in picture.going)
-            or "the first run is about to start"
-        )
+        nexp = picture.record.nexp if picture.record else 0
+        now = ", ".join(f"run {run.run} (attempt {run.attempt})" for run in picture.going)
+        again = [run for run in picture.runs if run.failure and run.state in ("running", "queued")]
         return Explanation(
             "running",
             "running",
-            f"{now} of {picture.record.nexp if picture.record else 0} is running",
+            f"{now} of {nexp} is running" if now else f"the next run of {nexp} is about to start",
             next=self.command(_NEXT["running"]),
-            evidence=[*proofs, *(self.failure_of(run) for run in picture.going if run.failure)],
+            evidence=[*proofs, *map(self.failure_of, again[-MOST_EVIDENCE:])],
         )
 
     def silent(self, run: RunSilence) -> Explanation:

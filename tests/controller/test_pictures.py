@@ -625,6 +625,8 @@ def test_a_run_counts_as_failed_once_the_job_gives_it_up(
     row = run_row(drawn.runs[0])
     assert (row[1], drawn.failed, row[-1]) == (state, failed, why)
     assert ("failed" in headline(drawn)) == bool(failed)
+    sentence = explain(SetEvidence(root), drawn).sentence
+    assert sentence == "the next run of 3 is about to start"
     write(replace(OWN, state="cancelled", ended_ms=9_000), root / "jobs/7.json")
     ended = picture(SetEvidence(root), job("CANCELLED"), Logs())
     assert (run_row(ended.runs[0])[1], ended.failed) == ("infrastructure", 1)
