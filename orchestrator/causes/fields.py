@@ -60,25 +60,30 @@ _NAME = re.compile(r"\b(" + "|".join(sorted(_NAMES.values())) + r")\b")
 _TEXTS = [(re.compile(text), name) for name, text in _ERRORS.values()]
 _ANY_TEXT = re.compile("|".join(f"(?:{text})" for _, text in _ERRORS.values()))
 _SIGNALS = (
-    ("sigkill", (r"sigkill|\bsignal:? 9\b|^killed|: killed\b|\d killed |\bcode:? (?:-9|137)\b"
-                r"|\bstatus:? 137\b|exited 137\b|exitcode ?: -9\b|by signal: killed")),
+    ("sigkill", (r"sigkill|\b(?:signal|wtermsig):? 9\b|^killed|: killed\b|\d killed "
+                r"|\bcode:? (?:-9|137)\b|\bstatus:? 137\b|exited 137\b|exitcode ?: -9\b"
+                r"|by signal: killed")),
     ("sigsegv", (r"sigsegv|segmentation fault|segfault at|\bsignal:? 11\b|\bcode:? (?:-11|139)\b"
                 r"|exitcode ?: -11\b|status:? 139\b|exited 139\b")),
     ("sigbus", r"sigbus|\bbus error\b(?! for)|\bsignal:? 7\b|\bcode:? (?:-7|135)\b|exitcode ?: -7\b"),
     ("sigill", r"sigill\b|illegal instruction|\bsignal:? 4\b|\bcode:? (?:-4|132)\b|exitcode ?: -4\b"),
     ("sigfpe", (r"sigfpe|floating point exception|\bsignal:? 8\b|\bcode:? (?:-8|136)\b"
                r"|exitcode ?: -8\b")),
+    ("sigabrt", (r"sigabrt|\bsignal:? 6\b|signal: aborted|\baborted \(core dumped|\d aborted  "
+                r"|\bcode:? (?:-6|134)\b|exitcode ?: -6\b")),
     ("sighup", r"sighup|got signal: ?1\b|\bsignal:? 1\b"),
 )  # fmt: skip
 _SIGNAL_TEXTS = [(name, re.compile(text)) for name, text in _SIGNALS]
 _ANY_SIGNAL = re.compile("|".join(f"(?:{text})" for _, text in _SIGNALS))
 _SPEAKERS = (
+    ("engine", (r"(?:^|\s)(?:slurmstepd|srun|slurmd|error)\b[^:]{0,40}: (?:error: )?"
+               r"(?:pyxis|enroot): ")),
     ("slurm", r"(?:^|\s)(?:slurmstepd|srun|slurmd|salloc|sbatch|spank)\b[^:]{0,40}: "),
     ("mpi", (r"mpich error|\bmpi(?:di|r|d)?_\w+\(|^\w{1,60}\(\d{1,5}\)\.*: |\bofi poll|mpi_abort|mpi_init"
             r"|\bompi|\borte[d_]?\b|pmix|\bmpirun\b|mpi error|open mpi|\bprterun\b|not enough slots"
             r"|mpi_errors_are_fatal")),
-    ("nccl", (r"(?:nccl|rccl) (?:warn|error)|nccl ?watchdog|processgroupnccl|\bnccl[a-z]+error|ncclinvalid"
-             r"|duplicate gpu detected")),
+    ("nccl", (r"(?:nccl|rccl) (?:warn|error|failure|operation)|nccl ?watchdog|processgroupnccl"
+             r"|\bnccl[a-z]+error|ncclinvalid|duplicate gpu detected")),
     ("ucx", r"\bucx +(?:error|warn)|libfabric"),
     ("compiler", (r"\w[.:]\d{1,6}:\d{1,6}: (?:fatal )?error:|^loc\(.{0,300}error:|triton\.(?:compiler|runtime)"
                  r"|\bclang|\bhipcc|\bnvcc|\bgcc\b|g\+\+|\bld(?:\.lld)?: |lld |ninja|ptxas|hiprtc|mlir|llvm error"

@@ -32,14 +32,23 @@ _ADVICE = re.compile(
     r"for debugging,? consider|compile with `?torch_use|hint: |note: |tip: "
     r"|some nccl operations have failed or timed out|.{0,80}to avoid data inconsistency"
     r"|.{0,300}potential root cause|possible (?:causes|reasons|solutions)|.{0,200}it usually means"
-    r"|this usually |this is often |(?:hip|cuda) kernel errors might be|ptrace: |skipping import of"
+    r"|this (?:is )?usually |this is often |(?:hip|cuda) kernel errors might be|ptrace: "
+    r"|skipping import of"
     r"|last error:|see also |please (?:check|make sure|see|try)|either request |you can "
     r"|usage: |for more information|for further information|if you |in order to |try "
     r"|a debugging |set (?:torch|the environment|hydra)|warning: \d+\t"
 )
 """The start of a line that only comments on a failure."""
+_ADVICE_LIST = re.compile(
+    r".{0,120}\b(?:(?:usually|often|typically|likely|(?:may|might|can|could) be) "
+    r"(?:is |be )?caused by"
+    r"|(?:possible|potential|common|typical|usual) (?:causes|reasons|solutions|fixes)"
+    r"|try (?:any |one )?(?:of )?the following)\b.{0,60}:$"
+)
+_ADVICE_ITEM = re.compile(r"\s|[*\u2022-] |\(?\d{1,2}[.)] ")
 _WRAPPER = re.compile(
-    r"ray\.exceptions\.raytaskerror\(|(?:\[[^\]]{1,80}\] )?\w[\w ]{2,60} failed[.!]?$"
+    r"ray\.exceptions\.raytaskerror\("
+    r"|(?:\[[^\]]{1,80}\] )?\w[\w ]{2,60}(?<!verification)(?<!authentication) failed[.!]?$"
     r"|(?:\w+\.){0,12}(?:\w*enginedeaderror|\w*childfailederror"
     r"|processraisedexception|calledprocesserror|processexitedexception)"
     r"|engine ?core (?:hit an exception|encountered|failed|initiali[sz]ation)"
@@ -93,7 +102,8 @@ _SYMPTOM = re.compile(
     r"|not known$|gai ?error|getaddrinfo|temporary failure in name|could not resolve|cannot resolve"
     r"|retry (?:counter )?exceeded|vendor err|completion (?:error|with error|from peer)|desync"
     r"|did not join|clients joined|host is down|ucx +error|syndrome 0x|async (?:fatal )?event"
-    r"|modify_qp|connect to \S+ failed|unhealthy|not responding|not all ranks"
+    r"|^(?:orte|prte|prterun|open mpi)\b.{0,60}(?:unable|not |fail|lost|cannot)"
+    r"|modify_qp|connect to \S+ failed|^ssh: |unhealthy|not responding|not all ranks"
 )
 """A failure that another process may have caused."""
 _OUTSIDE = re.compile(
@@ -134,14 +144,17 @@ _SLURM_MACHINE = re.compile(
 )
 _SLURM = re.compile(
     r"(?:^|\s)(?:slurmstepd|srun|slurmd|slurm|salloc|sbatch|spank|pyxis)\b[^:]{0,40}: "
+    r"|^\[[\dt:.-]{19,26}\] \[\d{1,10}\.(?:\d{1,4}|batch|extern|interactive)\] "
 )
+"""Slurm's programs and plugins, and slurmd's own log, whose lines start with the step."""
 _PREEMPTED = re.compile(
     r"(?<!if )(?<!when )\b(?:(?:this|the|your) job|job \d{1,12}) (?:is|was|has been) (?:being )?preempted"
 )
 """The job, not the requests of a server, nor a condition."""
 _PYXIS = re.compile(
-    r"pyxis: (?:couldn't|container (?:start failed|exited)|child \d+ failed|failed to import|printing|\s*\[info)"
-    r"|required plugin|spank plugin stack|spank_task_init|exited with exit"
+    r"pyxis: (?:couldn't start|container (?:start failed|exited)|child \d+ failed"
+    r"|failed to import|printing|\s*\[info)|required plugin|spank plugin stack|plugin stack init"
+    r"|spank_task_init|exited with exit"
     r"|application launch failed"
 )
 """Lines that pass the failure of a container on."""
@@ -149,14 +162,15 @@ _NATIVE = re.compile(
     r"what\(\):|hsa_status_error|(?:hip|cuda|rocm|nccl|rccl|miopen|cublas|rocblas\w*|hipblas\w*|cudnn"
     r"|triton) (?:runtime )?(?:error|failure)|memory access fault|assertion .{0,300}fail"
     r"|[a-z]+_assert ?\(|check failed|guarantee\(|internal assert|enforce fail|nccl warn|rccl warn"
-    r"|mpich error|mpi(?:di|r)?_\w+\(\d|mpi_abort|orte was unable|pmix error|not enough slots"
+    r"|mpich error|mpi(?:di|r)?_\w+\(\d|mpi_abort|pmix error|not enough slots"
     r"|memory_aperture|\bibv_\w{1,40} failed|fatal error in |ompi_mpi_init|terminating due to uncaught|failed: cuda error"
 )
 _SIGNAL = re.compile(
     r"segmentation fault|segfault at|sigsegv|bus error|sigbus|illegal instruction|sigill\b"
     r"|floating point exception|sigfpe|double free|free\(\): |malloc\(\): |corrupted (?:size|double)"
     r"|stack smashing|fatal python error|caught signal|signal: [a-z]|^killed|: killed\b|\d killed "
-    r"|sigkill|signal 9|killed by signal|munmap_chunk|heap corruption|general protection"
+    r"|sigkill|signal 9|wtermsig [1-9]|killed by signal|munmap_chunk|heap corruption"
+    r"|general protection"
     r"|exit ?(?:code|status):? ?(?:-(?:4|7|8|9|11)\b|13[2579]\b)|\(exitcode: -(?:4|7|8|9|11)\)"
     r"|deadlysignal|addresssanitizer|pure virtual|assertion failure in|exited 13[2579]\b"
     r"|exited with code 13[2579]\b|stack overflow|trap divide|core dumped\) segm|invalid opcode"
@@ -207,14 +221,15 @@ _LEXICON = re.compile(
 """Words of a failure that good programs use, too."""
 _FINE = re.compile(
     r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\binfo\b ?[:\]|-]|\bdebug\b ?[:\]|-]"
-    r"|\b(?:info|debug) {1,8}\S|nccl info|ignored exception|exception ignored|retrying|will retry"
-    r"|falling back|fallback|fall back|no user action|: corrected|\bno (?:un)?correct"
+    r"|(?<!=)\b(?:info|debug) {1,8}\S|: w [\w./-]{1,120}:\d{1,6}\]|nccl info"
+    r"|ignored exception|exception ignored|retrying|will retry|falling back"
+    r"|fallback|fall back|no user action|: corrected|\bno (?:un)?correct"
     r"|starting from scratch|^\++ |^export |^declare -|^[a-z0-9_]+=\S*$|\biteration\s+\d+/"
 )
 """Near the start of a line that did not end the program."""
 _FINE_BUT = re.compile(
     r"nccl warn|non-finite loss|\[c10d\]|md5sum: warning|blocked for more than"
-    r"|does not support the kernel abi|\] error|\*error\*"
+    r"|does not support the kernel abi|\] error|\*error\*|death signal"
 )
 
 
@@ -263,7 +278,7 @@ def _of_peers(start: str) -> int | None:
         inner = start[terminated.end() :]
         if _NATIVE.search(inner) and not _ECHO.search(inner):
             return PROGRAM
-    if _PEER_LOST.search(start):
+    if _PEER_LOST.search(start) and not start.startswith("ssh: "):
         return ECHO
     if _SYMPTOM.search(start):
         return SYMPTOM
@@ -285,6 +300,9 @@ def _of_slurm(low: str) -> int | None:
 _OUTER_END = re.compile(
     r"^killed$|: line \d+: +\d+ killed|cancelled at |time ?limit|due to preemption|job (?:has been|was) cancelled"
 )
+_JOB_CANCELLED = re.compile(
+    r"\bjob \d{1,12}\b.{0,200} cancelled at |job (?:has been|was) cancelled"
+)
 
 
 _TAG = re.compile(r"^\[[^\]]{1,60}\] ?")
@@ -299,6 +317,21 @@ def is_header(bare: str) -> bool:
     return _HEADER.match(_TAG.sub("", bare.strip().lower())) is not None
 
 
+def opens_advice(bare: str) -> bool:
+    """Return whether a line announces a list of causes or remedies in general."""
+    return _ADVICE_LIST.match(bare.strip().lower()) is not None
+
+
+def is_advice_item(bare: str) -> bool:
+    """Return whether a line may belong to such a list: indented, or an item."""
+    return _ADVICE_ITEM.match(bare) is not None
+
+
 def is_outer_end(text: str) -> bool:
     """Return whether a line is about the end that Slurm or a shell made or saw."""
     return _OUTER_END.search(text.strip().lower()) is not None
+
+
+def is_job_cancelled(text: str) -> bool:
+    """Return whether a line reports that the whole job was cancelled, not a step of it."""
+    return _JOB_CANCELLED.search(text.strip().lower()) is not None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from orchestrator.causes.cause import Cause
 from orchestrator.causes.fields import with_fields
+from orchestrator.causes.forms import EXCEPTION
 from orchestrator.causes.prefixes import without_prefixes
 from orchestrator.causes.tables import CAUSES, GENERIC, NOT_BY, OUTER, PARENTS
 
@@ -214,12 +215,26 @@ def _sign_in(text: str) -> _Sign | None:
     bare = without_prefixes(text).strip()
     start = bare.lower()
     low = with_fields(text, bare)
+    message = _without_type(low, bare)
     weights = [
         (_tier_in(sign, weight, low), -weight, sign.cause.name, sign)
         for sign in _likely(_shape(low))
-        if (weight := sign.weight_in(start if sign.at_start else low))
+        if (weight := sign.weight_in(_compared(sign, low, start, message)))
     ]
     return min(weights, key=lambda weighed: weighed[:3])[3] if weights else None
+
+
+def _without_type(low: str, bare: str) -> str:
+    """Return a line without the module and type of its exception."""
+    raised = EXCEPTION.match(bare)
+    return low.replace(raised[0].strip().lower(), "", 1) if raised else low
+
+
+def _compared(sign: _Sign, low: str, start: str, message: str) -> str:
+    """Return the part of a line that a sign is compared with: loose words with the message only."""
+    if sign.at_start:
+        return start
+    return message if sign.tier == _LOOSE else low
 
 
 def _tier_in(sign: _Sign, weight: int, text: str) -> int:

@@ -23,6 +23,7 @@ _PREFIXES = re.compile(
     r"\[?(?:rank ?|default)?\d{1,6}\]?:"  # torchrun, srun --label, DeepSpeed
     r"|\[[a-z]\w{0,40}\d(?:\|\d{1,6})?\]:"  # torchrun with a role
     r"|\[\d{1,3},\d{1,6}\](?:<std\w+>)?:"  # mpirun
+    rf"|\[{_DATE_TIME}\] \[\d{{1,10}}\.(?:\d{{1,4}}|batch|extern|interactive)\]"  # slurmd: its step
     rf"|\[{_DATE_TIME}(?: [A-Z]{{1,3}}\d{{1,4}}){{0,4}}\]"  # SGLang adds its ranks: TP0 PP1
     rf"|\[?{_DATE_TIME}\]?(?: -| \|)?"
     rf"|\[?\d\d:\d\d:\d\d(?:[.,]\d{{1,6}})?\]"
@@ -31,13 +32,15 @@ _PREFIXES = re.compile(
     r"|std(?:err|out)(?: \||:)"
     r"|\[(?:[A-Za-z_]\w{0,40}\.){1,6}\w{1,40}(?::\d{1,6})?\](?: >>>)?"
     rf"|[\w./-]{{1,60}} - {_LEVEL} - |{_LEVEL}:[\w.]{{1,80}}:"
+    rf"|{_LEVEL}: (?:[a-z_]\w{{0,40}}\.){{2,8}}\w{{1,60}}:(?=\S)"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} {1,6}\d{1,8} [\w./-]{1,120}:\d{1,6}\]"
     r"|(?:\w[^|%\n]{0,40}: *)?\d{1,3}%\|[^|\n]{0,120}\| *\S{1,20}/\S{1,20} \[[^\]\n]{1,80}\]"  # tqdm
     r"|\(raylet\)|\[PG ID [^\]\n]{1,60}\]"
     r"|\[MainThread\]"
+    r"|: [IWEF] [\w./-]{1,120}:\d{1,6}\]"  # XLA, behind its stamp
     r"|\w{1,40}\.py:\d{1,6}\]"
     r"|\([A-Za-z]\w{0,40} (?:pid|rank)=\d{1,9}[^)]{0,60}\)"
-    r"|[a-z][\w-]{0,40} {1,8}\|"  # docker compose
+    r"|\w[\w-]{0,40} {1,8}\|\||[a-z][\w-]{0,40} {1,8}\|"  # task logs, docker compose
     r"|\[Rank \d{1,6}\]"
     r"|\[[EF]\d{3,4} \d\d:\d\d:\d\d[.\d]{0,10} [\w.]{1,60}:\d{1,6}\]"  # glog
     rf"|{_LEVEL}: {{3,10}}"

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, WRAPPER
-from orchestrator.causes.forms import EXCEPTION, grade_of, is_header, is_outer_end
+from orchestrator.causes.forms import (
+    EXCEPTION,
+    grade_of,
+    is_advice_item,
+    is_header,
+    is_outer_end,
+    opens_advice,
+)
 from orchestrator.causes.lines import KIND, MERE, meaning
 from orchestrator.causes.prefixes import seconds_of, stream_of, without_prefixes
 from orchestrator.onnode.policy.reports import MOST_QUOTED, line
@@ -49,6 +56,12 @@ _ANNOUNCES = re.compile(r"[^\d\s]:\s*$")
 _TIMED_OUT = re.compile(r"[Ww]atchdog caught|collective operation timeout")
 _OF_ENVIRONMENT = re.compile(r".*(?:/os\.py|<frozen os>)\", line \d+, in __getitem__")
 """The last frame if a variable of the environment is not set."""
+_BOX_ENDS = "\u2570".encode()
+"""The last line of a traceback in a box: the lines after it are broken at the box's width."""
+_BROKEN = re.compile(r"[^.!?:;)\]}'\"]\s*$")
+"""The end of a line in the midst of a sentence."""
+_REST = re.compile(r"[a-z\d][\w'-]{0,40}(?!:) ")
+"""The rest of the sentence: no program's name with a colon."""
 _DETAIL = "Last error:"
 _STACK_OPENS = "error stack:"
 _STACK = re.compile(r"[\w/]{1,80}\(\d{1,6}\)\.{0,60}: ?")
@@ -61,7 +74,7 @@ _MAY_FAIL = re.compile(
     rb"|sig|fault|kernel|amdgpu|timeout|timed|watchdog|unreach|reset|closed|gone|peer|dead|died"
     rb"|slurm|srun|assert|panic|oom|hung|hang|cancel|down|stop|terminat|resolve|double free"
     rb"|nvrm|mlx5|bnxt|ionic|pcie|mce: |lustre|nfs|ecc\b|poison|xid|fallen|ras event|expect|hip"
-    rb"|\]: |bound|: line |syntax|parameter|blocked|did not"
+    rb"|\]: |bound|: line |syntax|parameter|blocked|did not|caused by|causes|solutions|following"
 )
 _STEP = re.compile(
     rb"\biteration\s+/|\bit/s\b|s/it\b|\bstep[ :=_]+/?[\s,|]|\blm loss\b|\bthroughput\b|tokens/s"
@@ -140,6 +153,8 @@ class _Stream:
     """The last symptom, if the next line may continue it."""
     wants: str = ""
     """How the next line continues it."""
+    is_boxed: bool = False
+    """Whether the last symptom came after a traceback in a box."""
 
     indent: int = 0
     """The indentation of the whole traceback."""
@@ -196,14 +211,19 @@ class _LogReader:
         self._previous = 0
         self._this = 0
         """The places of the line before, and of this line."""
+        self._box_end = -1
+        self._in_advice = False
+        """Whether the lines before are a list of causes or remedies in general."""
 
     def take(self, raw: bytes, offset: int) -> None:
         self._previous, self._this = self._this, offset
+        if raw.startswith(_BOX_ENDS):
+            self._box_end = offset
         if b":::MLLOG" in raw:
             self._records.append(offset)
             return
         shape = read_shape(shape_of(raw))
-        if not (shape.may_fail or self._streams or _OPENS.search(raw)):
+        if not (shape.may_fail or self._streams or self._in_advice or _OPENS.search(raw)):
             self._take_ordinary(shape, offset)
             return
         text = line(raw[:MOST_LINE].decode("utf-8", "replace"), MOST_LINE)
@@ -221,6 +241,9 @@ class _LogReader:
             stream.in_chain = True
             return
         if stream is not None and stream.wants and self._continues(stream, text, bare, offset):
+            return
+        if self._is_advice(bare):
+            self._take_ordinary(shape, offset)
             return
         self._last.append(offset)
         symptom = self._symptom(text, bare, offset, stream)
@@ -242,8 +265,13 @@ class _LogReader:
         self._symptoms.append(symptom)
         if text.rstrip().endswith(_STACK_OPENS) or symptom.raised:
             stream = self._streams.setdefault(name, _Stream())
-            stream.last = symptom
+            stream.last, stream.is_boxed = symptom, self._box_end == self._previous
             stream.wants = "stack" if text.rstrip().endswith(_STACK_OPENS) else "detail"
+
+    def _is_advice(self, bare: str) -> bool:
+        """Return whether a line belongs to a list of causes or remedies in general."""
+        self._in_advice = opens_advice(bare) or (self._in_advice and is_advice_item(bare))
+        return self._in_advice
 
     def _open_traceback(self, offset: int) -> None:
         """Demote the line just before a traceback, if it only announces it."""
@@ -294,7 +322,12 @@ class _LogReader:
                 return True
             announced = _ANNOUNCES.search(last.text) is not None
             if announced or re.match(r"nccl\w+: ", stripped):
-                stream.wants = "" if announced else stream.wants
+                if announced and not _ANNOUNCES.search(text):
+                    stream.wants = ""
+                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
+                self._replace(stream, last, replace(last, episode=more))
+                return True
+            if stream.is_boxed and _is_wrapped(last, text, bare):
                 more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
                 self._replace(stream, last, replace(last, episode=more))
                 return True
@@ -348,6 +381,13 @@ class _LogReader:
                 if symptom.raised or symptom.before > limit or _is_hard(symptom)
             ]
         return _without_outer_ends(_without_announcements(_without_late_warnings(counted)))
+
+
+def _is_wrapped(last: Symptom, text: str, bare: str) -> bool:
+    """Return whether a line is the rest of a message broken at the width of a box."""
+    before = last.episode[-1][0] if last.episode else last.text
+    is_rest = _BROKEN.search(before) is not None and _REST.match(bare) is not None
+    return is_rest and grade_of(text, bare) in (None, MENTION)
 
 
 def _cut(text: str) -> tuple[str, str]:

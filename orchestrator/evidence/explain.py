@@ -16,9 +16,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from orchestrator.causes.cause import ECHO, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
+from orchestrator.causes.cause import ECHO, MACHINE, MENTION, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.first import Ended, first_cause, known, sentence
-from orchestrator.causes.forms import is_outer_end
+from orchestrator.causes.forms import is_job_cancelled, is_outer_end
 from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
@@ -344,6 +344,8 @@ class _Set:
             }
         first = first_cause(by_node, ends)
         cause = known(first[1]) if first else None
+        if first is not None and first[1].grade == MENTION and (end := self.by_slurm(attempt)):
+            return end
         if first is None or cause is None or cause.grade > PROGRAM:
             other = self.by_other_sources(
                 attempt, self._deeper_than(first[1] if first else None, cause)
@@ -489,6 +491,15 @@ class _Set:
             if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in SLURM_ENDS:
                 continue
             if deeper_than is None or cause.grade < deeper_than:
+                return self.by(cause, text, proofs, node, attempt)
+        return None
+
+    def by_slurm(self, attempt: RunRecord | None) -> Explanation | None:
+        """Explain the end by Slurm's end of the whole job; its steps the loop cancels, too."""
+        for cause, text, proofs, node in self.other_sources(attempt):
+            if cause.name == "cancelled" and not any(is_job_cancelled(it.text) for it in proofs):
+                continue
+            if cause.name in SLURM_ENDS:
                 return self.by(cause, text, proofs, node, attempt)
         return None
 
