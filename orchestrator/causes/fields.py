@@ -91,7 +91,8 @@ _SPEAKERS = (
     ("gpu", (r"\b(?:hip|cuda|rocm|cudnn|cublas|hipblas\w*|rocblas\w*|miopen\w*|hsa|triton) ?(?:runtime )?"
             r"(?:error|failure|status)|(?:cublas|hipblas|rocblas|hsa|hipfft|cufft|cusolver|cudnn)_status"
             r"|miopenstatus|hiperror|cudaerror|memory access fault by gpu|aborting with error|cuda_error"
-            r"|triton error|cuda driver error")),
+            r"|triton error|cuda driver error"
+            r"|\b(?:hip|cuda)(?:get|set|malloc|memcpy|device|stream|event|module|launch)\w*\(")),
     ("engine", (r"\b(?:docker|podman|crun|runc|oci runtime|containerd|enroot|pyxis|apptainer|singularity"
                r"|buildah|netavark|conmon)\b")),
     ("ray", r"ray\.exceptions|raylet|\bray::|ray instance|ray cluster"),
