@@ -67,7 +67,7 @@ REASONS: tuple[Cause, ...] = (
     Cause("partition_invalid", PROGRAM, advice.PARTITIONS,
           "there is no such partition",
           "correct `partition` in the site file",
-          "invalid partition | no partition specified"),
+          "invalid partition | no partition specified or system"),
     Cause("wait_licenses", SYMPTOM, advice.LICENSES,
           "it waits for licenses",
           "it starts when they are free",
