@@ -60,17 +60,21 @@ _NAME = re.compile(r"\b(" + "|".join(sorted(_NAMES.values())) + r")\b")
 _TEXTS = [(re.compile(text), name) for name, text in _ERRORS.values()]
 _ANY_TEXT = re.compile("|".join(f"(?:{text})" for _, text in _ERRORS.values()))
 _SIGNALS = (
-    ("sigkill", (r"sigkill|\b(?:signal|wtermsig):? 9\b|^killed|: killed\b|\d killed "
-                r"|\bcode:? (?:-9|137)\b|\bstatus:? 137\b|exited 137\b|exitcode ?: -9\b"
+    ("sigkill", (r"sigkill|\b(?:signal|wtermsig):? 9\b|^killed(?! \w)"
+                r"|: killed(?! (?!by |due )\w)|\d killed "
+                r"|\bcode[ =:]{1,3}(?:-9|137)\b|\bstatus:? 137\b|exited 137\b|exitcode ?: -9\b"
                 r"|by signal: killed")),
-    ("sigsegv", (r"sigsegv|segmentation fault|segfault at|\bsignal:? 11\b|\bcode:? (?:-11|139)\b"
+    ("sigsegv", (r"sigsegv|segmentation fault|segfault at|\bsignal:? 11\b"
+                r"|\bcode[ =:]{1,3}(?:-11|139)\b"
                 r"|exitcode ?: -11\b|status:? 139\b|exited 139\b")),
-    ("sigbus", r"sigbus|\bbus error\b(?! for)|\bsignal:? 7\b|\bcode:? (?:-7|135)\b|exitcode ?: -7\b"),
-    ("sigill", r"sigill\b|illegal instruction|\bsignal:? 4\b|\bcode:? (?:-4|132)\b|exitcode ?: -4\b"),
-    ("sigfpe", (r"sigfpe|floating point exception|\bsignal:? 8\b|\bcode:? (?:-8|136)\b"
+    ("sigbus", (r"sigbus|\bbus error\b(?! for)|\bsignal:? 7\b|\bcode[ =:]{1,3}(?:-7|135)\b"
+               r"|exitcode ?: -7\b")),
+    ("sigill", (r"sigill\b|illegal instruction|\bsignal:? 4\b|\bcode[ =:]{1,3}(?:-4|132)\b"
+               r"|exitcode ?: -4\b")),
+    ("sigfpe", (r"sigfpe|floating point exception|\bsignal:? 8\b|\bcode[ =:]{1,3}(?:-8|136)\b"
                r"|exitcode ?: -8\b")),
     ("sigabrt", (r"sigabrt|\bsignal:? 6\b|signal: aborted|\baborted \(core dumped|\d aborted  "
-                r"|\bcode:? (?:-6|134)\b|exitcode ?: -6\b")),
+                r"|\bcode[ =:]{1,3}(?:-6|134)\b|exitcode ?: -6\b")),
     ("sighup", r"sighup|got signal: ?1\b|\bsignal:? 1\b"),
 )  # fmt: skip
 _SIGNAL_TEXTS = [(name, re.compile(text)) for name, text in _SIGNALS]
@@ -80,11 +84,11 @@ _SPEAKERS = (
                r"(?:pyxis|enroot): ")),
     ("slurm", r"(?:^|\s)(?:slurmstepd|srun|slurmd|salloc|sbatch|spank)\b[^:]{0,40}: "),
     ("mpi", (r"mpich error|\bmpi(?:di|r|d)?_\w+\(|^\w{1,60}\(\d{1,5}\)\.*: |\bofi poll|mpi_abort|mpi_init"
-            r"|\bompi|\borte[d_]?\b|pmix|\bmpirun\b|mpi error|open mpi|\bprterun\b|not enough slots"
-            r"|mpi_errors_are_fatal")),
+            r"|\bompi|\borte[d_]?\b|pmix|\bpml\b|\bmpirun\b|mpi error|open mpi|\bprterun\b"
+            r"|not enough slots|mpi_errors_are_fatal")),
     ("nccl", (r"(?:nccl|rccl) (?:warn|error|failure|operation)|nccl ?watchdog|processgroupnccl"
              r"|\bnccl[a-z]+error|ncclinvalid|duplicate gpu detected")),
-    ("ucx", r"\bucx +(?:error|warn)|libfabric"),
+    ("ucx", r"\bucx +(?:error|warn)|libfabric|\buc[pt]_\w+ failed"),
     ("compiler", (r"\w[.:]\d{1,6}:\d{1,6}: (?:fatal )?error:|^loc\(.{0,300}error:|triton\.(?:compiler|runtime)"
                  r"|\bclang|\bhipcc|\bnvcc|\bgcc\b|g\+\+|\bld(?:\.lld)?: |lld |ninja|ptxas|hiprtc|mlir|llvm error"
                  r"|cmake error|inductor|passmanager|^error: <unknown>|linker command")),
@@ -94,7 +98,7 @@ _SPEAKERS = (
             r"|triton error|cuda driver error"
             r"|\b(?:hip|cuda)(?:get|set|malloc|memcpy|device|stream|event|module|launch)\w*\(")),
     ("engine", (r"\b(?:docker|podman|crun|runc|oci runtime|containerd|enroot|pyxis|apptainer|singularity"
-               r"|buildah|netavark|conmon)\b")),
+               r"|buildah|netavark|conmon)\b|^container creation failed|^while making image from")),
     ("ray", r"ray\.exceptions|raylet|\bray::|ray instance|ray cluster"),
     ("http", r"https?://|httpsconnectionpool|urlopen|requests\.exceptions|huggingface_hub|aiohttp|httpx"),
 )  # fmt: skip

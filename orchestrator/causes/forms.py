@@ -32,7 +32,8 @@ _ADVICE = re.compile(
     r"for debugging,? consider|compile with `?torch_use|hint: |note: |tip: "
     r"|some nccl operations have failed or timed out|.{0,80}to avoid data inconsistency"
     r"|.{0,300}potential root cause|possible (?:causes|reasons|solutions)|.{0,200}it usually means"
-    r"|this (?:is )?usually |this is often |(?:hip|cuda) kernel errors might be|ptrace: "
+    r"|(?:sometimes )?this (?:is )?(?:usually|typically|often|probably|means|indicates) "
+    r"|(?:hip|cuda) kernel errors might be|ptrace: "
     r"|skipping import of"
     r"|last error:|see also |please (?:check|make sure|see|try)|either request |you can "
     r"|usage: |for more information|for further information|if you |in order to |try "
@@ -170,7 +171,7 @@ _SIGNAL = re.compile(
     r"|floating point exception|sigfpe|double free|free\(\): |malloc\(\): |corrupted (?:size|double)"
     r"|stack smashing|fatal python error|caught signal|signal: [a-z]|^killed|: killed\b|\d killed "
     r"|sigkill|signal 9|wtermsig [1-9]|killed by signal|munmap_chunk|heap corruption"
-    r"|general protection"
+    r"|general protection|return code = -(?:4|6|7|8|9|11)\b"
     r"|exit ?(?:code|status):? ?(?:-(?:4|7|8|9|11)\b|13[2579]\b)|\(exitcode: -(?:4|7|8|9|11)\)"
     r"|deadlysignal|addresssanitizer|pure virtual|assertion failure in|exited 13[2579]\b"
     r"|exited with code 13[2579]\b|stack overflow|trap divide|core dumped\) segm|invalid opcode"
@@ -320,6 +321,11 @@ def is_header(bare: str) -> bool:
 def opens_advice(bare: str) -> bool:
     """Return whether a line announces a list of causes or remedies in general."""
     return _ADVICE_LIST.match(bare.strip().lower()) is not None
+
+
+def is_advice(bare: str) -> bool:
+    """Return whether a line only comments on a failure."""
+    return _ADVICE.match(bare.strip().lower()) is not None
 
 
 def is_advice_item(bare: str) -> bool:

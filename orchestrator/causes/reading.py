@@ -17,6 +17,7 @@ from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, WRAP
 from orchestrator.causes.forms import (
     EXCEPTION,
     grade_of,
+    is_advice,
     is_advice_item,
     is_header,
     is_outer_end,
@@ -62,6 +63,8 @@ _BROKEN = re.compile(r"[^.!?:;)\]}'\"]\s*$")
 """The end of a line in the midst of a sentence."""
 _REST = re.compile(r"[a-z\d][\w'-]{0,40}(?!:) ")
 """The rest of the sentence: no program's name with a colon."""
+_OTHERS, _FIRST = "Failures:", "Root Cause (first observed failure)"
+"""The parts of torchrun's report: the other processes come first."""
 _DETAIL = "Last error:"
 _STACK_OPENS = "error stack:"
 _STACK = re.compile(r"[\w/]{1,80}\(\d{1,6}\)\.{0,60}: ?")
@@ -214,6 +217,10 @@ class _LogReader:
         self._box_end = -1
         self._in_advice = False
         """Whether the lines before are a list of causes or remedies in general."""
+        self._is_open = False
+        """Whether the line before is such a remark, in the midst of its sentence."""
+        self._report: int | None = None
+        """How many symptoms were found before the report of a launcher."""
 
     def take(self, raw: bytes, offset: int) -> None:
         self._previous, self._this = self._this, offset
@@ -223,7 +230,7 @@ class _LogReader:
             self._records.append(offset)
             return
         shape = read_shape(shape_of(raw))
-        if not (shape.may_fail or self._streams or self._in_advice or _OPENS.search(raw)):
+        if not (shape.may_fail or self._streams or self._in_remark() or _OPENS.search(raw)):
             self._take_ordinary(shape, offset)
             return
         text = line(raw[:MOST_LINE].decode("utf-8", "replace"), MOST_LINE)
@@ -242,10 +249,11 @@ class _LogReader:
             return
         if stream is not None and stream.wants and self._continues(stream, text, bare, offset):
             return
-        if self._is_advice(bare):
+        if self._is_advice(text, bare):
             self._take_ordinary(shape, offset)
             return
         self._last.append(offset)
+        self._follow_report(bare)
         symptom = self._symptom(text, bare, offset, stream)
         if stream is not None and stream.in_traceback:
             symptom = self._end_traceback(stream, bare.strip(), symptom)
@@ -268,10 +276,26 @@ class _LogReader:
             stream.last, stream.is_boxed = symptom, self._box_end == self._previous
             stream.wants = "stack" if text.rstrip().endswith(_STACK_OPENS) else "detail"
 
-    def _is_advice(self, bare: str) -> bool:
-        """Return whether a line belongs to a list of causes or remedies in general."""
+    def _in_remark(self) -> bool:
+        return self._in_advice or self._is_open
+
+    def _is_advice(self, text: str, bare: str) -> bool:
+        """Return whether a line belongs to a remark: to a list of causes or remedies in general,
+        or to a sentence that the line before has begun."""
         self._in_advice = opens_advice(bare) or (self._in_advice and is_advice_item(bare))
-        return self._in_advice
+        is_rest = self._is_open and _REST.match(bare) is not None
+        is_rest = is_rest and grade_of(text, bare) in (None, MENTION)
+        self._is_open = (is_rest or is_advice(bare)) and _BROKEN.search(bare) is not None
+        return self._in_advice or is_rest
+
+    def _follow_report(self, bare: str) -> None:
+        """Drop the ends of the other processes in a launcher's report, if it names the first."""
+        if bare.startswith(_OTHERS):
+            self._report = len(self._symptoms)
+        elif bare.startswith(_FIRST) and self._report is not None:
+            others = self._symptoms[self._report :]
+            self._symptoms[self._report :] = [seen for seen in others if seen.grade != END]
+            self._report = None
 
     def _open_traceback(self, offset: int) -> None:
         """Demote the line just before a traceback, if it only announces it."""
