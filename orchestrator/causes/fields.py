@@ -96,7 +96,8 @@ _SPEAKERS = (
             r"(?:error|failure|status)|(?:cublas|hipblas|rocblas|hsa|hipfft|cufft|cusolver|cudnn)_status"
             r"|miopenstatus|hiperror|cudaerror|memory access fault by gpu|aborting with error|cuda_error"
             r"|triton error|cuda driver error"
-            r"|\b(?:hip|cuda)(?:get|set|malloc|memcpy|device|stream|event|module|launch)\w*\(")),
+            r"|\b(?:cu|hip|roc)blas\w* (?:api |ran into an )?(?:error|fail)"
+            r"|\b(?:hip|cuda)(?:get|set|malloc|mem|device|stream|event|module|launch)\w*\(")),
     ("engine", (r"\b(?:docker|podman|crun|runc|oci runtime|containerd|enroot|pyxis|apptainer|singularity"
                r"|buildah|netavark|conmon)\b|^container creation failed|^while making image from")),
     ("ray", r"ray\.exceptions|raylet|\bray::|ray instance|ray cluster"),

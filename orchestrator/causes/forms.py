@@ -301,6 +301,9 @@ def _of_slurm(low: str) -> int | None:
 _OUTER_END = re.compile(
     r"^killed$|: line \d+: +\d+ killed|cancelled at |time ?limit|due to preemption|job (?:has been|was) cancelled"
 )
+_STEP_ENDED = re.compile(
+    r"terminating stepid|force terminated|job step aborted|\bstep \S{1,40} .{0,80}cancelled at "
+)
 _JOB_CANCELLED = re.compile(
     r"\bjob \d{1,12}\b.{0,200} cancelled at |job (?:has been|was) cancelled"
 )
@@ -336,6 +339,11 @@ def is_advice_item(bare: str) -> bool:
 def is_outer_end(text: str) -> bool:
     """Return whether a line is about the end that Slurm or a shell made or saw."""
     return _OUTER_END.search(text.strip().lower()) is not None
+
+
+def ends_step(text: str) -> bool:
+    """Return whether a line reports that Slurm ends a step: then it kills its tasks."""
+    return _STEP_ENDED.search(text.strip().lower()) is not None
 
 
 def is_job_cancelled(text: str) -> bool:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from orchestrator.causes.cause import ECHO, END, MENTION, PROGRAM, SYMPTOM, WRAPPER
 from orchestrator.causes.forms import (
     EXCEPTION,
+    ends_step,
     grade_of,
     is_advice,
     is_advice_item,
@@ -63,6 +64,7 @@ _BROKEN = re.compile(r"[^.!?:;)\]}'\"]\s*$")
 """The end of a line in the midst of a sentence."""
 _REST = re.compile(r"[a-z\d][\w'-]{0,40}(?!:) ")
 """The rest of the sentence: no program's name with a colon."""
+_KILLED_TASK = re.compile(r"srun: error: .{1,200}: tasks? [\d,-]{1,200}: Killed")
 _OTHERS, _FIRST = "Failures:", "Root Cause (first observed failure)"
 """The parts of torchrun's report: the other processes come first."""
 _DETAIL = "Last error:"
@@ -404,7 +406,8 @@ class _LogReader:
                 for symptom in counted
                 if symptom.raised or symptom.before > limit or _is_hard(symptom)
             ]
-        return _without_outer_ends(_without_announcements(_without_late_warnings(counted)))
+        counted = _without_killed_tasks(_without_late_warnings(counted))
+        return _without_outer_ends(_without_announcements(counted))
 
 
 def _is_wrapped(last: Symptom, text: str, bare: str) -> bool:
@@ -466,6 +469,18 @@ def _without_late_warnings(candidates: list[Symptom]) -> list[Symptom]:
         symptom
         for symptom in candidates
         if symptom.offset <= first or symptom.raised or "CCL WARN" not in symptom.text
+    ]
+
+
+def _without_killed_tasks(candidates: list[Symptom]) -> list[Symptom]:
+    """Return the symptoms without the tasks that Slurm killed as it ended the step."""
+    first = next((symptom.offset for symptom in candidates if ends_step(symptom.text)), None)
+    if first is None:
+        return candidates
+    return [
+        symptom
+        for symptom in candidates
+        if symptom.offset <= first or not _KILLED_TASK.search(symptom.text)
     ]
 
 
