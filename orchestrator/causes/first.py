@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from orchestrator.causes.cause import ECHO, END, MACHINE, MENTION, PROGRAM, SYMPTOM, Cause
-from orchestrator.causes.reading import Symptom
+from orchestrator.causes.reading import Symptom, is_look_up
 from orchestrator.causes.tables import BY_NAME, EXACTER
 
 _CLOCKS_APART = 5.0
@@ -84,6 +84,9 @@ def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | No
     )
     if first is None or (by_exit is not None and first.grade > by_exit.grade):
         return by_exit
+    if _is_remark(first):
+        raised = (symptom for symptom in symptoms if symptom.raised)
+        first = next((symptom for symptom in raised if symptom.grade == PROGRAM), first)
     first = _named(first, symptoms)
     exacter = EXACTER.get(first.cause)
     if not exacter:
@@ -92,6 +95,13 @@ def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | No
     if exact is None:
         return first
     return replace(first, named=exact.cause, episode=(*first.episode, (exact.text, exact.offset)))
+
+
+def _is_remark(symptom: Symptom) -> bool:
+    """Return whether a line marked as an error ends no program, and is of unknown meaning."""
+    if symptom.grade != PROGRAM or symptom.raised or symptom.cause:
+        return False
+    return "what():" not in symptom.text
 
 
 def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
@@ -115,7 +125,11 @@ def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
 
 def _may_name(symptom: Symptom, first: Symptom) -> bool:
     """Return whether a line may give the cause of another: it is no consequence of it."""
-    return symptom.grade in (MENTION, *range(first.grade + 1)) and symptom is not first
+    if symptom is first:
+        return False
+    if symptom.grade == MENTION:
+        return symptom.before == first.before or not first.raised or is_look_up(first)
+    return symptom.grade <= first.grade
 
 
 def _without_log(

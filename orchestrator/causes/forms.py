@@ -205,7 +205,10 @@ _PERROR = re.compile(
 )
 _TOOL = re.compile(
     r"(?:\S{0,60}/)?(?:rm|cp|mv|ln|mkdir|rmdir|chmod|chown|cat|ls|touch|tar|rsync|find|grep|sed|du|df"
-    r"|stat|tee|head|tail|nvidia-smi|rocm-smi|ulimit|mount|umount|modprobe|sysctl): |\S{1,200}: line \d+: "
+    r"|stat|tee|head|tail|nvidia-smi|rocm-smi|ulimit|mount|umount|modprobe|sysctl): "
+    r"|\S{1,200}: line \d+: |(?:\S{0,60}/)?(?:da)?sh: \d+: "
+    r"|fatal: (?:not a git repository|unable to access|detected dubious)"
+    r"|error(?: response from daemon)?: no such container"
 )
 """Tools and scripts go on after such an error, or the line after it names their end."""
 _OF_GPU = re.compile(r"uncorrectable|\becc error")
@@ -223,6 +226,7 @@ _LEXICON = re.compile(
 _FINE = re.compile(
     r"warning|deprecat|\[w ?\d|\[w |\[info|\[debug|\binfo\b ?[:\]|-]|\bdebug\b ?[:\]|-]"
     r"|(?<!=)\b(?:info|debug) {1,8}\S|: w [\w./-]{1,120}:\d{1,6}\]|nccl info"
+    r"|skipping (?:this )?(?:iteration|step)"
     r"|ignored exception|exception ignored|retrying|will retry|falling back"
     r"|fallback|fall back|no user action|: corrected|\bno (?:un)?correct"
     r"|starting from scratch|^\++ |^export |^declare -|^[a-z0-9_]+=\S*$|\biteration\s+\d+/"
@@ -304,6 +308,7 @@ _OUTER_END = re.compile(
 _STEP_ENDED = re.compile(
     r"terminating stepid|force terminated|job step aborted|\bstep \S{1,40} .{0,80}cancelled at "
 )
+_KILLED_TASK = re.compile(r"srun: error: .{1,200}: tasks? [\d,-]{1,200}: killed")
 _JOB_CANCELLED = re.compile(
     r"\bjob \d{1,12}\b.{0,200} cancelled at |job (?:has been|was) cancelled"
 )
@@ -344,6 +349,16 @@ def is_outer_end(text: str) -> bool:
 def ends_step(text: str) -> bool:
     """Return whether a line reports that Slurm ends a step: then it kills its tasks."""
     return _STEP_ENDED.search(text.strip().lower()) is not None
+
+
+def is_killed_task(text: str) -> bool:
+    """Return whether a line is Slurm's about tasks of a step that were killed."""
+    return _KILLED_TASK.search(text.strip().lower()) is not None
+
+
+def is_of_slurm(text: str) -> bool:
+    """Return whether Slurm wrote a line."""
+    return _SLURM.search(text.strip().lower()) is not None
 
 
 def is_job_cancelled(text: str) -> bool:

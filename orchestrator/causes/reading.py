@@ -21,6 +21,7 @@ from orchestrator.causes.forms import (
     is_advice,
     is_advice_item,
     is_header,
+    is_killed_task,
     is_outer_end,
     opens_advice,
 )
@@ -64,7 +65,6 @@ _BROKEN = re.compile(r"[^.!?:;)\]}'\"]\s*$")
 """The end of a line in the midst of a sentence."""
 _REST = re.compile(r"[a-z\d][\w'-]{0,40}(?!:) ")
 """The rest of the sentence: no program's name with a colon."""
-_KILLED_TASK = re.compile(r"srun: error: .{1,200}: tasks? [\d,-]{1,200}: Killed")
 _OTHERS, _FIRST = "Failures:", "Root Cause (first observed failure)"
 """The parts of torchrun's report: the other processes come first."""
 _DETAIL = "Last error:"
@@ -432,6 +432,11 @@ def _is_deeper(first: Symptom, second: Symptom) -> bool:
     return ": " in bare or bare.startswith("assert ") or ": " not in without_prefixes(second.text)
 
 
+def is_look_up(symptom: Symptom) -> bool:
+    """Return whether a line is an exception that a failure before it may have caused."""
+    return _LOOK_UP.match(without_prefixes(symptom.text).strip()) is not None
+
+
 def _is_explained(before: Symptom, after: Symptom) -> bool:
     """Return whether an exception without its traceback explains a look-up that failed just before."""
     return (
@@ -439,8 +444,8 @@ def _is_explained(before: Symptom, after: Symptom) -> bool:
         and after.raised
         and before.before == after.before
         and before.grade == after.grade == PROGRAM
-        and _LOOK_UP.match(without_prefixes(before.text).strip()) is not None
-        and not _LOOK_UP.match(without_prefixes(after.text).strip())
+        and is_look_up(before)
+        and not is_look_up(after)
         and stream_of(before.text, without_prefixes(before.text))
         == stream_of(after.text, without_prefixes(after.text))
     )
@@ -480,7 +485,7 @@ def _without_killed_tasks(candidates: list[Symptom]) -> list[Symptom]:
     return [
         symptom
         for symptom in candidates
-        if symptom.offset <= first or not _KILLED_TASK.search(symptom.text)
+        if symptom.offset <= first or not is_killed_task(symptom.text)
     ]
 
 

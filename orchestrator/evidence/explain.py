@@ -18,11 +18,11 @@ from typing import Any
 
 from orchestrator.causes.cause import ECHO, MACHINE, MENTION, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.first import Ended, first_cause, known, sentence
-from orchestrator.causes.forms import is_job_cancelled, is_outer_end
+from orchestrator.causes.forms import is_job_cancelled, is_of_slurm, is_outer_end
 from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
-from orchestrator.causes.tables import BY_NAME, GENERIC
+from orchestrator.causes.tables import BY_NAME, GENERIC, OUTER
 from orchestrator.evidence.elastic import first_error, with_error
 from orchestrator.evidence.events import read_told
 from orchestrator.evidence.files import is_node_name
@@ -347,9 +347,8 @@ class _Set:
         if first is not None and first[1].grade == MENTION and (end := self.by_slurm(attempt)):
             return end
         if first is None or cause is None or cause.grade > PROGRAM:
-            other = self.by_other_sources(
-                attempt, self._deeper_than(first[1] if first else None, cause)
-            )
+            seen = first[1] if first else None
+            other = self.by_other_sources(attempt, self._deeper_than(seen, cause), seen)
             if other is not None:
                 return other
         if first is not None and cause is not None:
@@ -483,12 +482,16 @@ class _Set:
         return [Proof(self.named(log), 0, f"the last MLLOG key is {key}")] if key else []
 
     def by_other_sources(
-        self, attempt: RunRecord | None, deeper_than: int | None
+        self, attempt: RunRecord | None, deeper_than: int | None, seen: Symptom | None
     ) -> Explanation | None:
         """Explain the end by Slurm, the job's output, the loop and its checks, if it is deeper
-        than the logs."""
+        than the logs. A program that raised an exception had been started."""
+        began = seen is not None and seen.raised and seen.grade <= PROGRAM
         for cause, text, proofs, node in self.other_sources(attempt):
             if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in SLURM_ENDS:
+                continue
+            by_slurm = bool(proofs) and is_of_slurm(proofs[0].text)
+            if began and (cause.name in OUTER or (by_slurm and cause.grade == PROGRAM)):
                 continue
             if deeper_than is None or cause.grade < deeper_than:
                 return self.by(cause, text, proofs, node, attempt)
