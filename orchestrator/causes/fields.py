@@ -94,7 +94,8 @@ _SPEAKERS = (
                  r"|cmake error|inductor|passmanager|^error: <unknown>|linker command")),
     ("gpu", (r"\b(?:hip|cuda|rocm|cudnn|cublas|hipblas\w*|rocblas\w*|miopen\w*|hsa|triton) ?(?:runtime )?"
             r"(?:error|failure|status)|(?:cublas|hipblas|rocblas|hsa|hipfft|cufft|cusolver|cudnn)_status"
-            r"|miopenstatus|hiperror|cudaerror|memory access fault by gpu|aborting with error|cuda_error"
+            r"|miopenstatus|hiperror|cudaerror"
+            r"|(?:memory access fault|hw exception) by gpu|aborting with error|cuda_error"
             r"|triton error|cuda driver error"
             r"|\b(?:cu|hip|roc)blas\w* (?:api |ran into an )?(?:error|fail)"
             r"|\b(?:hip|cuda)(?:get|set|malloc|mem|device|stream|event|module|launch)\w*\(")),
@@ -145,6 +146,6 @@ def _errors(low: str, speaker: str) -> list[str]:
 
 
 def _speaker(start: str) -> str:
-    if KERNEL.match(start):
+    if KERNEL.match(start) and not start.startswith("hw exception by gpu"):
         return "kernel"
     return next((name for name, found in _SPEAKER if found.search(start)), "")

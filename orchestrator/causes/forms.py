@@ -143,6 +143,7 @@ _SLURM_MACHINE = re.compile(
     r"node ?fail|oom.kill|out of memory|memory limit|credential|munge|authentication error"
     r"|due to preemption|due to (?:job )?time ?limit|time limit|not responding, setting|preempted by"
 )
+_SLURM_FAILS = re.compile(r"error|fatal|unrecognized option|invalid option")
 _SLURM = re.compile(
     r"(?:^|\s)(?:slurmstepd|srun|slurmd|slurm|salloc|sbatch|spank|pyxis)\b[^:]{0,40}: "
     r"|^\[[\dt:.-]{19,26}\] \[\d{1,10}\.(?:\d{1,4}|batch|extern|interactive)\] "
@@ -219,7 +220,8 @@ _LEXICON = re.compile(
     r"|no space|out of|no available|too (?:many|large|small|old|few)|undefined|unrecogni[sz]ed"
     r"|ambiguous|unexpected|conflict|not in |not a |not installed|no module|\bnan\b|non-finite"
     r"|infinite|disconnected|unauthorized|forbidden|unavailable|overflow|deadlock|stale|lost"
-    r"|truncated|malformed|aborted|abort|is not set|already in use|in use by|busy|limit|stopped"
+    r"|not loaded|truncated|malformed"
+    r"|aborted|abort|is not set|already in use|in use by|busy|limit|stopped"
     r"|\berror\b|nothing to|no usable|no \w+ found|quota|read-only|not divisible|duplicate|different"
 )
 """Words of a failure that good programs use, too."""
@@ -299,7 +301,7 @@ def _of_slurm(low: str) -> int | None:
         return END
     if _ECHO.search(low) or _PYXIS.search(low):
         return WRAPPER
-    return PROGRAM if "error" in low or "fatal" in low else None
+    return PROGRAM if _SLURM_FAILS.search(low) else None
 
 
 _OUTER_END = re.compile(
