@@ -28,6 +28,13 @@ _NOISE = re.compile(
     r"|\(most recent call first"
 )
 """Frames of a stack of another language, rulers."""
+_HARMLESS = re.compile(
+    r"^(?:rm|rmdir|umount): |^sudo: unable to resolve host|^error(?: response from daemon)?: "
+    r"no such container|^fatal: not a git repository|^error: pip's dependency resolver"
+    r"|setlocale: |unlink domain socket|_get_pss: "
+    r"|server socket cannot be initialized on \[::\]"
+)
+"""Lines of tools that clean up or look something up: no program ends because of them."""
 _ADVICE = re.compile(
     r"for debugging,? consider|compile with `?torch_use|hint: |note: |tip: "
     r"|some nccl operations have failed or timed out|.{0,80}to avoid data inconsistency"
@@ -208,8 +215,7 @@ _TOOL = re.compile(
     r"(?:\S{0,60}/)?(?:rm|cp|mv|ln|mkdir|rmdir|chmod|chown|cat|ls|touch|tar|rsync|find|grep|sed|du|df"
     r"|stat|tee|head|tail|nvidia-smi|rocm-smi|ulimit|mount|umount|modprobe|sysctl): "
     r"|\S{1,200}: line \d+: |(?:\S{0,60}/)?(?:da)?sh: \d+: "
-    r"|fatal: (?:not a git repository|unable to access|detected dubious)"
-    r"|error(?: response from daemon)?: no such container"
+    r"|fatal: (?:unable to access|detected dubious)"
 )
 """Tools and scripts go on after such an error, or the line after it names their end."""
 _OF_GPU = re.compile(r"uncorrectable|\becc error")
@@ -247,7 +253,7 @@ def grade_of(text: str, bare: str) -> int | None:
     """
     low = text.strip().lower()
     start = bare.strip().lower()
-    if _NOISE.match(start):
+    if _NOISE.match(start) or _HARMLESS.search(start):
         return None
     if KERNEL.match(start) and _KERNEL_FAILS.search(start):
         if _KERNEL_FINE.search(start):
