@@ -100,7 +100,8 @@ _SPEAKERS = (
             r"|\b(?:cu|hip|roc)blas\w* (?:api |ran into an )?(?:error|fail)"
             r"|\b(?:hip|cuda)(?:get|set|malloc|mem|device|stream|event|module|launch)\w*\(")),
     ("engine", (r"\b(?:docker|podman|crun|runc|oci runtime|containerd|enroot|pyxis|apptainer|singularity"
-               r"|buildah|netavark|conmon)\b|^container creation failed|^while making image from")),
+               r"|buildah|netavark|conmon|nvidia-container-cli)\b"
+               r"|^container creation failed|^while making image from")),
     ("ray", r"ray\.exceptions|raylet|\bray::|ray instance|ray cluster"),
     ("http", r"https?://|httpsconnectionpool|urlopen|requests\.exceptions|huggingface_hub|aiohttp|httpx"),
 )  # fmt: skip
