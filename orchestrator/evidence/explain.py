@@ -463,7 +463,7 @@ class _Set:
         proofs = []
         for raw in text.split(b"\n"):
             shown = line(raw[:MOST_TEXT].decode("utf-8", "replace"), MOST_TEXT)
-            if shown.strip() and not is_bookkeeping(shown):
+            if shown.strip() and not (is_bookkeeping(shown) or ":::MLLOG" in shown):
                 proofs.append(Proof(self.named(log.path), log.line(offset), shown))
             offset += len(raw) + 1
         return proofs
@@ -607,13 +607,12 @@ class _Set:
                 "look at the frames above the quoted line, at the same time in the other nodes' "
                 "logs, and at the node's kernel log"
             )
-        closed = self.picture.state == "complete"  # then the output ends in the loop's own lines
-        if not (proofs or closed) and self.picture.job_id and "/" not in self.picture.job_id:
+        if not proofs and logs and (proofs := self.last_lines(next(iter(logs.values())))):
+            reason = f"{reason}; the log ends with: {proofs[-1].text.strip()}".removeprefix("; ")
+        if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
             output = self.files.layout.job_output(self.picture.job_id)
             last = last_line(output)
             proofs = [self.in_file(output, last)] if last else []
-        if not proofs and logs:
-            proofs = self.last_lines(next(iter(logs.values())))
         text = f"cause unknown: {reason}" if reason else "cause unknown"
         template = _LOG if attempt else "orchestrator logs {set} --job"
         if self.picture.state == "lost" and self.files.job and first is None:
