@@ -430,11 +430,7 @@ def _score_text(rehearsal: Rehearsal, output: Path | None) -> str:
     score = _score(rehearsal, output)
     if score is None:
         return ""
-    return score_text(
-        score,
-        screen(),
-        against_published(str(rehearsal.root), None if score.own else score.minutes),
-    )
+    return score_text(score, screen(), against_published(str(rehearsal.root), score))
 
 
 def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:

@@ -26,6 +26,7 @@ from orchestrator.errors import ExitCode, OrchestratorError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.mllog.own import OwnRules
+    from orchestrator.mllog.result import Score
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,9 +119,7 @@ def show(
             from orchestrator.cli.output import draw_text, screen
             from orchestrator.mllog.table import score_text
 
-            compared = None if score.own or score.no_result else score.minutes
-            beside = against_published(folder, compared)
-            draw_text(score_text(score, screen(), beside))
+            draw_text(score_text(score, screen(), against_published(folder, score)))
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json
 
@@ -128,12 +127,13 @@ def show(
     return worst
 
 
-def against_published(folder: str, minutes: float | None) -> list[str]:
+def against_published(folder: str, score: Score) -> list[str]:
     """Compare our set with published results of its system, benchmark and round."""
     from os.path import join
 
     from orchestrator.mllog.source import read_json
 
+    minutes = None if score.own or score.no_result else score.minutes
     if minutes is None or not (record := read_json(join(folder, "set.json"))):
         return []
     from orchestrator.published import compare, of_set

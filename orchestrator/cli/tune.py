@@ -3,8 +3,8 @@ and list their owners (status). `facts` shows differences between the nodes and 
 
 Acts on this host; with --nodes on other hosts: through Slurm if the site has it, which lends them
 for the time of the command, else over SSH. `apply` goes over SSH: its settings outlast the command.
-Inside a Slurm allocation srun is used, without --nodes on all its nodes; --via slurm without
---nodes takes the idle nodes of the partition. Jobs tune their nodes themselves: this command is for
+Inside a Slurm allocation every action uses srun, without --nodes on all its nodes; --via slurm
+without --nodes takes the idle nodes of the partition. Jobs tune their nodes themselves: this command is for
 rehearsals, for inspection, and to restore the settings left by a killed job. apply and revert need
 root on the hosts: --sudo, or a login as root.
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -162,6 +163,7 @@ def run(args: Namespace) -> int:
         print_json("tune", _document(args.action, profile, answers))
     else:
         _print(args.action, profile, answers)
+        _print_way_without_ssh(args, answers)
     return _exit_code(answers)
 
 
@@ -185,9 +187,15 @@ def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
 def _lending_site(args: Namespace) -> Site | None:
     """Return the site whose Slurm lends the nodes; None for other hosts. Raises UsageError if --via
     slurm is impossible."""
+    if args.via == "auto" and args.action == "apply":
+        return None
+    return _site_with_slurm(args)
+
+
+def _site_with_slurm(args: Namespace) -> Site | None:
     if args.via not in ("auto", "slurm") or args.ssh_config:
         return None
-    if args.via == "auto" and (not args.nodes or args.action == "apply"):
+    if args.via == "auto" and not args.nodes:
         return None
     from orchestrator.cli.finding import find_site
     from orchestrator.cli.lending import lends
@@ -312,6 +320,19 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
             note(f"{answer.node}: {answer.problem}")
 
 
+def _print_way_without_ssh(args: Namespace, answers: list[HostAnswer]) -> None:
+    """Print how `apply` reaches nodes of the site's Slurm that take no SSH login."""
+    silent = [answer.node for answer in answers if not answer.answered]
+    if args.action != "apply" or args.via != "auto" or not silent:
+        return
+    if (site := _site_with_slurm(args)) is not None:
+        from orchestrator.nodes.names import fold
+        from orchestrator.scheduler.advice import allocate
+
+        note("without SSH: this command in the shell of an allocation, where it uses srun:")
+        note(f"  {allocate(fold(silent), site.partition)}")
+
+
 def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> Iterator[Cells]:
     if action == "status":
         yield from _status_cells(answer.state)
@@ -323,12 +344,20 @@ def _cells(action: str, profile: TuningProfile, answer: HostAnswer) -> Iterator[
 
 def _status_cells(state: HostState) -> Iterator[Cells]:
     for owner in state.owners:
-        yield "owner", str(owner["name"]), str(owner["state"]), f"pid {owner['pid']}"
+        yield "owner", str(owner["name"]), str(owner["state"]), _held_until(owner)
     if state.watchdog:
         yield "watchdog", "", "alive", f"pid {state.watchdog}"
     for value in state.remembered:
         text = f"{value['before']} (now {value['now']})"
         yield "remembered", value["knob"], text, value["target"]
+
+
+def _held_until(owner: dict[str, object]) -> str:
+    """Return the end of an owner's hold: of its process, at a time, or by hand."""
+    ends = [f"while process {owner['pid']} lives"] if owner["pid"] else []
+    if isinstance(until := owner["until"], int) and until:
+        ends.append(f"until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(until))}")
+    return ", at most ".join(ends) or "until `tune revert`"
 
 
 def _row_cells(action: str, row: SettingRow, setting: HostSetting | None) -> Cells:

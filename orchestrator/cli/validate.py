@@ -1,5 +1,6 @@
-"""Check site files, systems and workloads: every problem at once, with file, line and key. A folder
-stands for all documents in it, in its shared/ and in its workloads/, as --systems-dir takes it.
+"""Check site files, systems, workloads, tuning profiles and other documents: every problem at once,
+with file, line and key. A folder stands for all documents in it, in its shared/ and in its
+workloads/, as --systems-dir takes it.
 
 Without FILE, check the site file that other commands would take: --site FILE, $ORCHESTRATOR_SITE,
 ./site.yaml or ~/.config/orchestrator/site.yaml.
@@ -15,7 +16,7 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from orchestrator.cli.arguments import add_json, add_operands, add_site, add_systems_dir
@@ -38,12 +39,13 @@ def run(args: Namespace) -> int:
     from orchestrator.model.validation import validate_file
     from orchestrator.tuning.profile import profile_problem
 
-    problems, fine = [], []
+    problems, fine, others = [], [], _other_kinds(args.systems_dir)
     given = [Path(name) for name in args.files] or [need_site(args.site)]
     known = catalogue_of(args, *(path for path in given if path.is_dir()))
     for file in (file for path in given for file in _files_of(path)):
         try:
-            fine.append((str(file), *validate_file(known, file, ruleset_problem, profile_problem)))
+            checked = validate_file(known, file, ruleset_problem, profile_problem, others)
+            fine.append((str(file), *checked))
         except DescriptorError as error:
             problems += error.problems
     if args.json:
@@ -64,6 +66,17 @@ def run(args: Namespace) -> int:
             return ExitCode.BAD_INPUT
         raise DescriptorError(problems, hint="orchestrator docs descriptors describes every key")
     return ExitCode.OK
+
+
+def _other_kinds(systems_dirs: Sequence[Path]) -> dict[str, Callable[[Path], object]]:
+    from orchestrator.prepare.documents import load_preparation
+    from orchestrator.tuning.profile import load_profile, read_choice
+
+    return {
+        "preparation": lambda path: load_preparation(str(path.absolute()), systems_dirs),
+        "tuning": lambda path: load_profile(str(path.absolute())),
+        "tuning_choice": read_choice,
+    }
 
 
 def _files_of(path: Path) -> list[Path]:

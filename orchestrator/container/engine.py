@@ -13,7 +13,6 @@ from orchestrator.nodes.fanout import choose_transport
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.ssh import Ssh
 from orchestrator.nodes.transport import NodeAnswer, NodeCommand, ThisHost, Transport
-from orchestrator.scheduler.slurm_step import without_step_messages
 
 INSPECT_S = 60.0
 LOAD_S = 3600.0
@@ -87,8 +86,7 @@ class NodeEngine:
     def _problem(self, answer: NodeAnswer) -> str:
         if answer.answered and answer.returncode == 127:
             return f"there is no `{self.command[0]}` on PATH"
-        lines = without_step_messages(answer.complaints)
-        return lines[-1] if answer.answered and lines else answer.message
+        return answer.message
 
 
 def engines_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from orchestrator.model.catalogue import Catalogue
@@ -22,27 +22,31 @@ def validate_file(
     path: Path,
     ruleset_problem: Callable[[str], str] = lambda ruleset: "",
     profile_problem: Callable[[str], str] = lambda profile: "",
+    others: Mapping[str, Callable[[Path], object]] = {},
 ) -> tuple[str, list[str]]:
     """Return kind and warnings of the document at `path`.
 
     `ruleset_problem` returns why no set can be scored by a ruleset, or ""; `profile_problem` why a
-    tuning profile cannot be used. Raises DescriptorError with every problem.
+    tuning profile cannot be used. `others` are kinds of other parts, with the functions that check
+    them. Raises DescriptorError with every problem.
     """
     document = read(path)
     kind = document.data.get("kind")
     if kind is None and "log_dir" in document.data:
         kind = "site"  # optional in a site file; no other kind has this key
-    if kind not in _KINDS:
+    if kind not in _KINDS and kind not in others:
         document.add(
             ("kind",),
-            f"{kind!r} is not a kind of document; accepted: {', '.join(_KINDS)}"
+            f"{kind!r} is not a kind of document; accepted: {', '.join((*_KINDS, *others))}"
             if kind is not None
-            else f"this key is required; accepted: {', '.join(_KINDS)}",
+            else f"this key is required; accepted: {', '.join((*_KINDS, *others))}",
         )
         document.check()
     if kind == "site":
         return kind, _check_site(catalogue, document, profile_problem)
-    if kind in SHARED:
+    if kind in others:
+        others[kind](path)
+    elif kind in SHARED:
         checked(document, validate(document, SHARED[kind]))
     elif kind == "workload":
         _check_rulesets(*catalogue.workload(_as_path(path)), ruleset_problem)

@@ -167,7 +167,8 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
     elif isinstance(error, socket.gaierror):
         reason = "there is no host of that name"
     else:
-        reason = str(error) or "the connection ended"  # an EOFError has no text
+        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason or "the connection ended"  # an EOFError has no text
     return f"SSH to {host}: {reason}"
 
 

@@ -12,7 +12,11 @@ from threading import Event
 from typing import Protocol
 
 from orchestrator.nodes.names import NamedNode
-from orchestrator.scheduler.slurm_step import launch_problem, step_command
+from orchestrator.scheduler.slurm_step import (
+    launch_problem,
+    step_command,
+    without_step_messages,
+)
 
 GRACE_S = 10.0
 """A transport waits this much longer than the command's time-out."""
@@ -60,8 +64,9 @@ class NodeAnswer:
 
     @property
     def complaints(self) -> list[str]:
+        """The command's own: srun adds a line with the exit code of each task."""
         lines = self.stderr.decode("utf-8", "replace").splitlines()
-        return [stripped for line in lines if (stripped := line.strip())]
+        return without_step_messages(stripped for line in lines if (stripped := line.strip()))
 
     @property
     def message(self) -> str:

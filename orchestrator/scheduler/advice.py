@@ -59,6 +59,12 @@ def run_on(node: str, command: str, partition: str | None) -> str:
     return f"srun{where} --nodelist={quote(node)} bash -c {quote(command)}"
 
 
+def allocate(nodes: str, partition: str | None) -> str:
+    """The command that opens a shell in an allocation of these nodes."""
+    where = f" --partition={quote(partition)}" if partition else ""
+    return f"salloc{where} --nodelist={quote(nodes)}"
+
+
 def release(job: str) -> str:
     """The command for a held job."""
     return f"{RELEASE} {job}"

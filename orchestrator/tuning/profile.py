@@ -11,7 +11,7 @@ from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
-    from orchestrator.tuning.documents import Knob, Profile
+    from orchestrator.tuning.documents import Choice, Knob, Profile
 
 MAX_DEPTH = 8
 SCRIPT = "runtime_tunables.sh"
@@ -98,15 +98,20 @@ def profile_names() -> list[str]:
 
 def choose_profile(workload: str = "", round: str = "") -> str:
     """Return the profile that choice.yaml names."""
+    choice = read_choice(data_dir(FOLDER) / "choice.yaml")
+    per_round = choice.workloads.get(workload)
+    name = (per_round.rounds.get(round) or per_round.default) if per_round else None
+    return name or choice.rounds.get(round, choice.default)
+
+
+def read_choice(path: Path) -> Choice:
+    """Raises DescriptorError with every problem."""
     from orchestrator.model.problems import checked, validate
     from orchestrator.model.source import read
     from orchestrator.tuning.documents import Choice
 
-    document = read(data_dir(FOLDER) / "choice.yaml")
-    choice = checked(document, validate(document, Choice))
-    per_round = choice.workloads.get(workload)
-    name = (per_round.rounds.get(round) or per_round.default) if per_round else None
-    return name or choice.rounds.get(round, choice.default)
+    document = read(path)
+    return checked(document, validate(document, Choice))
 
 
 def profile_for(entry: Entry) -> TuningProfile:
@@ -140,11 +145,17 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSettin
             document.add(("knobs", number, "name"), f"the setting {name} is listed twice")
     if path in above or len(above) > MAX_DEPTH:
         document.add(("extends",), "the profile extends itself")
+    extended: list[Path] = []
+    for number, name in enumerate(profile.extends if profile else ()):
+        try:
+            extended.append(_path_of(name, path.parent))
+        except UsageError as error:
+            document.add(("extends", number), error.message)
     profile = checked(document, profile)
     settings: list[HostSetting] = []
     files = [path]
-    for name in profile.extends:
-        _, more_settings, more_files = _read(_path_of(name, path.parent), (*above, path))
+    for other in extended:
+        _, more_settings, more_files = _read(other, (*above, path))
         settings += more_settings
         files += more_files
     settings += [_setting_of(knob, profile.source) for knob in profile.knobs]

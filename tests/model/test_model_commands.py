@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -15,6 +16,7 @@ from sites import write_site, write_system
 
 from orchestrator.cli import COMMANDS, command_parser, main
 from orchestrator.errors import ExitCode
+from orchestrator.model.part import KINDS
 
 TOP = Path(__file__).resolve().parent.parent.parent
 
@@ -231,6 +233,30 @@ def test_validate_reports_every_file(capsys: pytest.CaptureFixture[str], tmp_pat
     )
     code, out, _ = systems(capsys, "validate", "--json", "a.yaml")
     assert code == 2 and json.loads(out)["problems"][0].startswith("a.yaml:1: ")
+
+
+def test_validate_takes_every_kind_of_document(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    shipped = [path for part in ("systems", "workloads") for path in (TOP / part).rglob("*.yaml")]
+    starts = {path: re.match(r"(?:#.*\n)*kind: (\w+)", path.read_text()) for path in shipped}
+    by_kind = {start[1]: path for path, start in starts.items() if start}
+    site = tmp_path / "site.yaml"
+    site.write_text("kind: site\nlog_dir: /x\n", encoding="utf-8")
+    by_kind["site"] = site
+    assert sorted(by_kind) == sorted(KINDS)
+    code, out, err = systems(capsys, "validate", *(str(by_kind[kind]) for kind in KINDS))
+    assert (code, err) == (0, "") and [
+        line.split(": ")[1] for line in out.splitlines()
+    ] == [f"{kind}, fine" for kind in KINDS]
+    page = TOP / "docs/tuning.md"
+    example = page.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "ours.yaml").write_text(example, encoding="utf-8")
+    assert systems(capsys, "validate", "ours.yaml")[0] == 0
+    wrong = example.replace("[published]", "[publishd]")
+    (tmp_path / "ours.yaml").write_text(wrong, encoding="utf-8")
+    code, _, err = systems(capsys, "validate", "ours.yaml")
+    assert code == 2 and "ours.yaml:5: extends[0]: there is no tuning profile publishd" in err
 
 
 def test_systems_of_the_site(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

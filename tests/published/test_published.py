@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import outputs
 import pytest
@@ -173,9 +175,12 @@ def test_score_names_the_published_result_of_the_same_system(tmp_path: Path) -> 
     (tmp_path / "set.json").write_text(
         '{"benchmark": "llama2_70b_lora", "round": "6.0", "system": "MI355X_1x8x1"}'
     )
-    assert against_published(str(tmp_path), 8.31) == [
+    score: Any = SimpleNamespace(own=False, no_result="", minutes=8.31)
+    assert against_published(str(tmp_path), score) == [
         "8.31 min, 0.5 % slower than the published 8.27 min (AMD, round 6.0)"
     ]
-    assert against_published(str(tmp_path), None) == []
+    for no_score in ({"own": True}, {"no_result": "no training ran"}, {"minutes": None}):
+        other: Any = SimpleNamespace(**vars(score) | no_score)
+        assert against_published(str(tmp_path), other) == []
     (tmp_path / "set.json").write_text("[1]")
-    assert against_published(str(tmp_path), 8.31) == []
+    assert against_published(str(tmp_path), score) == []

@@ -129,6 +129,15 @@ def test_a_job_that_is_too_short_is_resumed(run: Run) -> None:
     assert "resumed" in run("rehearse", *ENTRY, "--time", "30").out
 
 
+def test_a_rehearsal_is_not_compared_with_the_published_result(run: Run) -> None:
+    """Its times are drawn from that result."""
+    with Path("site.yaml").open("a") as file:
+        file.write("data: {llama2_70b_lora: {DATADIR: /data}}\n")
+    result = run("rehearse", "MI355X_1x8x1", "llama2_70b_lora")
+    assert result.code == 0 and "valid score: " in result.out
+    assert "the published" not in result.out
+
+
 def test_an_end_is_seen_before_time_moves_on() -> None:
     engine, seen = Engine(1), list[float]()
     engine.after(10.0, lambda: seen.append(engine.now))

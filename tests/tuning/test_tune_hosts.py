@@ -61,6 +61,43 @@ def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
     assert rows["nmi_watchdog"]["result"] == "failed" and rows["thp_enabled"]["result"] == "ok"
 
 
+def test_status_shows_until_when_an_owner_holds(host: Host) -> None:
+    env = host.env()
+    assert tune(env, "apply").returncode == 0
+    assert re.search(r"owner +tune +alive +until `tune revert`\n", tune(env, "status").stdout)
+    assert tune(env, "apply", "--for", "600").returncode == 0
+    shown = tune(env, "status").stdout
+    assert re.search(r"owner +tune +alive +until 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\n", shown), shown
+    assert tune(env, "revert").returncode == 0
+
+
+def test_in_an_allocation_lines_of_srun_are_not_shown(host: Host) -> None:
+    """srun adds one for each node on which a setting does not hold."""
+    host.tool(
+        "srun",
+        'while [[ $1 == --* ]]; do shift; done\n"$@"; code=$?\n'
+        '((code == 0)) || echo "srun: error: n1: task 0: Exited with exit code $code" >&2\n'
+        "exit $code",
+    )
+    env = host.env() | {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-2]"}
+    answer = tune(env, "verify")
+    assert answer.returncode == 1 and answer.stdout.startswith("n[1-2] (2 hosts)\n")
+    assert "srun" not in answer.stdout + answer.stderr
+    assert any(call.startswith("srun ") for call in host.calls())
+
+
+def test_apply_names_the_way_without_ssh(host: Host, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(f"log_dir: {tmp_path}\npartition: gpu\n")
+    env = host.env() | {"ORCHESTRATOR_SITE": str(site)}
+    answer = tune(env, "apply", "--nodes", "no-such-host-[1-2]")
+    assert answer.returncode == 4, answer.stderr
+    assert answer.stderr.count("SSH to no-such-host-") == 2
+    assert answer.stderr.endswith("\n  salloc --partition=gpu --nodelist='no-such-host-[1-2]'\n")
+    site.write_text(f"log_dir: {tmp_path}\nscheduler: local\n")
+    assert "salloc" not in tune(env, "apply", "--nodes", "no-such-host-1").stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
