@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "-o --output",
         "DIR",
-        "the submitter's folder; must not exist or be empty",
+        "the submitter's folder, new or empty; MLCommons names it after the organisation",
         required=True,
     )
     add_option(parser, "--submitter", "NAME", "the organisation that submits", required=True)

@@ -15,6 +15,7 @@ from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
 from orchestrator.onnode.set.ledger import NAME
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.mllog.result import RunScore, Score
@@ -36,6 +37,23 @@ class Chosen:
     @property
     def root(self) -> Path:
         return Path(self.source.directory)
+
+    @property
+    def way_to_real_runs(self) -> str:
+        """Return what to do if no benchmark ran, "" otherwise."""
+        described = self.source.described
+        entry = " ".join(
+            quoted(str(described.get(key) or key.upper())) for key in ("system", "workload")
+        )
+        if not self.score.no_result:
+            return ""
+        if self.score.rehearsed:
+            return f"orchestrator run {entry} makes a set of real runs"
+        return (
+            "replace it by the published image, then run the set again: orchestrator images pull "
+            f"{entry} --always && orchestrator images distribute {entry} && "
+            f"orchestrator run {entry}"
+        )
 
     def record(self) -> dict[str, Any]:
         """Return runs.json: submitted and other runs, each with the reason."""
@@ -100,6 +118,8 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
     if source.is_set and (chosen.root / NAME).exists():
         chosen.ledger_problems = [str(problem) for problem in verify(chosen.root).problems]
     if why := score.no_result:
+        image = source.described.get("image")
+        why += f" (image {image})" if image and not score.rehearsed else ""
         chosen.problems.insert(
             0, f"{directory}: this is a rehearsal: {why}, and there is nothing to submit"
         )

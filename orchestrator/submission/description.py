@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.errors import InputError
 from orchestrator.evidence.hardware import captured
@@ -67,6 +67,13 @@ STATUSES = {
 }
 
 
+class Description(NamedTuple):
+    """All 33 members, "" for unknown values, and the names of those that only the catalogue has."""
+
+    members: dict[str, Any]
+    catalogued: list[str]
+
+
 def describe(
     described: Mapping[str, Any],
     root: Path,
@@ -74,19 +81,22 @@ def describe(
     given: Mapping[str, Any],
     systems_dirs: Sequence[Path] = (),
     named: str = "",
-) -> dict[str, Any]:
-    """Return all 33 members; "" for unknown values.
-
-    `described` is set.json ({} for plain logs at `root`, whose system the user `named`), `options`
-    come from the command line, `given` from the user's file.
+) -> Description:
+    """`described` is set.json ({} for plain logs at `root`, whose system the user `named`),
+    `options` come from the command line, `given` from the user's file.
     """
-    members: dict[str, Any] = dict.fromkeys(MEMBERS, "")
-    members.update(from_catalogue(str(described.get("system") or named), systems_dirs))
-    members.update(_from_set(described))
-    members.update(captured(SetEvidence(root), MEMBERS))
-    members.update(given)
-    members.update(options)
-    return {name: _text(value) for name, value in members.items()}
+    known = from_catalogue(str(described.get("system") or named), systems_dirs)
+    seen = {
+        **_from_set(described),
+        **captured(SetEvidence(root), MEMBERS),
+        **given,
+        **options,
+    }
+    members = dict.fromkeys(MEMBERS, "") | known | seen
+    return Description(
+        {name: _text(value) for name, value in members.items()},
+        [name for name in MEMBERS if known.get(name) and name not in seen],
+    )
 
 
 def _text(value: Any) -> Any:

@@ -84,14 +84,14 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
             "page of it"
         )
         raise Refused(
-            list(dict.fromkeys(problems)), hint=hint if own else _hint(directories, problems)
+            list(dict.fromkeys(problems)), hint=hint if own else _hint(sets, directories, problems)
         )
     return package
 
 
-def _hint(directories: Sequence[str], problems: Sequence[str]) -> str:
-    if any(": this is a rehearsal: " in problem for problem in problems):
-        return "orchestrator run SYSTEM WORKLOAD makes a set of real runs"
+def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence[str]) -> str:
+    if way := next(filter(None, (one.way_to_real_runs for one in sets)), ""):
+        return way
     marks = (f" {DIFFERS}: ", " submission_org ", ": ledger: ")
     if any(mark in problem for mark in marks for problem in problems):
         return (
@@ -217,7 +217,7 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
     }
     if options.system:
         said["system_name"] = str(options.given.get("system_name") or options.system)
-    members = describe(
+    members, catalogued = describe(
         one.source.described,
         one.root,
         {name: text for name, text in said.items() if text},
@@ -229,9 +229,15 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
     text = (json.dumps(members, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "replace")
     if package.files.setdefault(path, text) != text:
         return [f"{path}: the sets of this system describe it differently"]
+    warnings = []
     if empty := empty_members(members):
-        warning = f"{path}: accepted, but empty: {', '.join(empty)}"
-        package.warnings += [warning] if warning not in package.warnings else []
+        warnings.append(f"{path}: accepted, but empty: {', '.join(empty)}")
+    if catalogued:
+        warnings.append(
+            f"{path}: from the catalogue, not from your nodes: {', '.join(catalogued)}; "
+            "if your hardware differs: --system-json FILE"
+        )
+    package.warnings += [warning for warning in warnings if warning not in package.warnings]
     return description_problems(members, system)
 
 

@@ -246,9 +246,9 @@ def test_validate_takes_every_kind_of_document(
     by_kind["site"] = site
     assert sorted(by_kind) == sorted(KINDS)
     code, out, err = systems(capsys, "validate", *(str(by_kind[kind]) for kind in KINDS))
-    assert (code, err) == (0, "") and [
-        line.split(": ")[1] for line in out.splitlines()
-    ] == [f"{kind}, fine" for kind in KINDS]
+    assert (code, err) == (0, "") and [line.split(": ")[1] for line in out.splitlines()] == [
+        f"{kind}, fine" for kind in KINDS
+    ]
     page = TOP / "docs/tuning.md"
     example = page.read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
     (tmp_path / "ours.yaml").write_text(example, encoding="utf-8")

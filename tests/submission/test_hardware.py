@@ -124,7 +124,7 @@ def test_the_description_takes_what_all_nodes_say(tmp_path: Path) -> None:
     hardware(root, tmp_path / "set", "n2")
     assert "host_storage_capacity" not in captured(SetEvidence(tmp_path / "set"), MEMBERS)
     described = {"system": "MI325X_08x08x32", "nodes": 2, "gpus_per_node": 8}
-    made = describe(described, tmp_path / "set", {"submitter": "AMD"}, {})
+    made, catalogued = describe(described, tmp_path / "set", {"submitter": "AMD"}, {})
     assert (
         made["host_processor_vcpu_count"] == "256" and made["host_storage_type"] == "NVMe SSD, SSD"
     )
@@ -132,6 +132,8 @@ def test_the_description_takes_what_all_nodes_say(tmp_path: Path) -> None:
         made["host_memory_capacity"] == "3 TB"
         and made["accelerator_model_name"] == "AMD Instinct MI325X"
     )
+    assert "accelerator_model_name" in catalogued
+    assert not {"host_memory_capacity", "number_of_nodes", "cooling"} & {*catalogued}
 
 
 def test_a_node_that_tells_nothing_is_no_error(tmp_path: Path) -> None:

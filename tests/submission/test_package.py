@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import outputs
@@ -268,6 +269,24 @@ def test_the_organisation_in_the_logs_is_the_submitter(whole_set: Path) -> None:
     )
 
 
+def test_runs_of_a_stand_in_image_are_refused_with_its_name(tmp_path: Path) -> None:
+    mark = rb'\1"metadata": {"stand_in": true, '
+    contents = [
+        re.sub(rb'("key": "submission_benchmark", .*?)"metadata": \{', mark, log)
+        for log in sets.logs(sets.MI355X)
+    ]
+    assert all(b'"stand_in": true' in log for log in contents)
+    text = refused(sets.make_set(tmp_path, contents))
+    assert "a small stand-in workload ran (image rocm/amd-mlperf:test)" in text
+    entry = "MI355X_1x8x1 llama2_70b_lora"
+    assert "replace it by the published image" in text
+    assert text.endswith(f"images distribute {entry} && orchestrator run {entry}")
+
+
+def _about_the_system(warnings: list[str]) -> list[str]:
+    return [warning for warning in warnings if warning.startswith("systems/")]
+
+
 def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
     assert "give --system NAME" in refused(sets.MI355X)
     given = dict.fromkeys(MEMBERS, "1")
@@ -283,6 +302,13 @@ def test_folders_of_logs_need_a_system(tmp_path: Path) -> None:
     description = json.loads(made.files["systems/MI355X_1x8x1.json"])
     assert description["accelerator_model_name"].startswith("AMD Instinct MI355X")
     assert (description["number_of_nodes"], description["accelerators_per_node"]) == ("1", "8")
+    [empty, catalogued] = _about_the_system(made.warnings)
+    assert "accepted, but empty: " in empty and "hw_notes" not in empty
+    named = catalogued.partition("from the catalogue, not from your nodes: ")[2].partition(";")[0]
+    assert {"hw_notes", "host_networking"} < {*named.split(", ")} < {*description}
+    own = make_package([str(sets.MI355X)], replace(options, given={"hw_notes": "ours"}))
+    _, catalogued = _about_the_system(own.warnings)
+    assert "host_networking" in catalogued and "hw_notes" not in catalogued
     assert "systems/MI355X_9.json" in refused(sets.MI355X, system="MI355X_9"), "not catalogued"
 
 

@@ -212,7 +212,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from report' -l workload -r 
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -l window -d 'more runs than needed: report the median window of consecutive runs'
 complete -c orchestrator -n '__fish_seen_subcommand_from report' -l site -r -F -d 'site file, to find sets by name and the newest one'
 complete -c orchestrator -n '__orchestrator_at package 0' -a '(__orchestrator_sets)'
-complete -c orchestrator -n '__fish_seen_subcommand_from package' -s o -l output -r -F -d 'the submitter'\''s folder'
+complete -c orchestrator -n '__fish_seen_subcommand_from package' -s o -l output -r -F -d 'the submitter'\''s folder, new or empty'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l submitter -x -d 'the organisation that submits'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l division -x -a 'closed open' -d 'division of the submission'
 complete -c orchestrator -n '__fish_seen_subcommand_from package' -l status -x -a 'onprem cloud rdi preview' -d 'availability of the system'
