@@ -78,7 +78,7 @@ def replaceable(folder: PathLike) -> str:
     if about.st_mode & stat.S_IWOTH:
         return f"everybody may write to {folder}"
     shared = about.st_mode & stat.S_IWGRP and not _private(about.st_gid)
-    return f"group {about.st_gid} may write to {folder}" if shared else ""
+    return f"{_group(about.st_gid)} may write to {folder}" if shared else ""
 
 
 def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> str:
@@ -92,8 +92,18 @@ def _reason(name: str, about: os.stat_result, *, group: bool, holds: bool) -> st
     if about.st_mode & stat.S_IWOTH:
         return f"everybody may write to {name}"
     if about.st_mode & stat.S_IWGRP and not group and not _private(about.st_gid):
-        return f"group {about.st_gid} may write to {name}"
+        return f"{_group(about.st_gid)} may write to {name}"
     return ""
+
+
+def _group(gid: int) -> str:
+    """Return `group users`, or `group 54321` without a name."""
+    from grp import getgrgid
+
+    try:
+        return f"group {getgrgid(gid).gr_name}"
+    except KeyError:
+        return f"group {gid}"
 
 
 def _private(gid: int) -> bool:

@@ -132,7 +132,7 @@ def own_set(args: Namespace, risk: str = BUNDLE_RUNS) -> RunSet:
         from orchestrator.errors import Fix, SetError
 
         raise SetError(
-            f"set {run_set.name} can be changed by other users: {why}",
+            f"another user can change set {run_set.name}: {why}",
             hint=risk.format(bundle=run_set.layout.bundle),
             fix=Fix(again=("--others",)),
         )

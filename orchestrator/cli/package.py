@@ -43,7 +43,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "-o --output",
         "DIR",
-        "the submitter's folder, new or empty; MLCommons names it after the organisation",
+        "the submitter's folder, new or empty; in MLCommons' results it has the submitter's name",
         required=True,
     )
     add_option(parser, "--submitter", "NAME", "the organisation that submits", required=True)

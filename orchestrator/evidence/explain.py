@@ -43,7 +43,7 @@ from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
 from orchestrator.onnode.kernel.node_names import fold
-from orchestrator.onnode.kernel.records import RunRecord
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord
 from orchestrator.onnode.policy.reports import line
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
@@ -102,7 +102,7 @@ class Proof:
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.text}"
+        return f"{place}: {self.text}" if place else self.text
 
 
 @dataclass
@@ -530,10 +530,15 @@ class _Set:
             *self.context(log, symptom.offset),
         ]
 
+    @property
+    def started_job(self) -> JobRecord | None:
+        """The record of the job in charge: None if that never started, as after a resume."""
+        return None if self.files.awaited else self.files.job
+
     def other_sources(
         self, attempt: RunRecord | None
     ) -> Iterator[tuple[Cause, str, list[Proof], str]]:
-        job, picture = self.files.job, self.picture
+        job, picture = self.started_job, self.picture
         in_output: tuple[Cause, str, list[Proof], str] | None = None
         if found := self.in_output():
             symptom, proofs = found
@@ -551,7 +556,7 @@ class _Set:
         if cause and (cause.grade == MACHINE or not job):
             text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
             yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, line(text, MOST_TEXT))], ""
-        began = job.started_ms if job else 0
+        began = self.files.job.started_ms if self.files.job else 0
         for aside in read_told(self.files).aside:
             if aside.time_ms and aside.time_ms < began:
                 continue
@@ -615,7 +620,7 @@ class _Set:
             proofs = [self.in_file(output, last)] if last else []
         text = f"cause unknown: {reason}" if reason else "cause unknown"
         template = _LOG if attempt else "orchestrator logs {set} --job"
-        if self.picture.state == "lost" and self.files.job and first is None:
+        if self.picture.state == "lost" and self.started_job and first is None:
             template = RESUME
             remedy = remedy or (
                 "its loop was killed, or its host failed; resume closes the run and continues"

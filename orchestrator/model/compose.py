@@ -30,6 +30,7 @@ from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
 from orchestrator.model.source import Document, Key, folders_in, override, read, shown
 from orchestrator.model.transport import site_variables, transport_settings
+from orchestrator.resources import data_dir
 from orchestrator.words import quoted
 
 _NETWORK_LAYERS = ("fabric", "site network")
@@ -157,7 +158,10 @@ class _Composition:
     def entry(self) -> Entry:
         chosen = self.chosen
         self._compose_env()
-        if warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round):
+        shipped = data_dir("systems") in chosen.system_document.path.parents
+        if not shipped and (
+            warning := label_warning(chosen.system, chosen.mine, chosen.workload.name, chosen.round)
+        ):
             self._warn("label", warning)
         if problem := launch_problem(
             chosen.system, chosen.mine, chosen.workload, chosen.round, self.site.code

@@ -113,7 +113,7 @@ def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> Usage
     if site.time_limit:
         need = f"the site's time_limit asks for {time}"
     else:
-        each = f"{time_asked.rounds(nexp) + 1} x {time_asked.each} min"
+        each = f"{time_asked.rounds(nexp) + 1} x {time_asked.each} min, one run in reserve"
         verb = "needs" if nexp == 1 else "need"
         need = f"{count(nexp, 'run')} of {entry.workload} {verb} {time} ({each})"
     longer = _larger_partition(asked_nodes(entry), asked)

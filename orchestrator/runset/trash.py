@@ -35,7 +35,7 @@ def check_removable(run_set: RunSet, *, force: bool = False) -> None:
     root = run_set.layout.root
     if why := foreign(run_set.layout):
         raise SetError(
-            f"set {run_set.name} can be changed by other users: {why}",
+            f"another user can change set {run_set.name}: {why}",
             hint=f"ls -ld {quoted(root)}",
         )
     if not force and _has_results(SetEvidence(root), run_set.record.nexp):

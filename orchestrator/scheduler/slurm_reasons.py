@@ -148,7 +148,8 @@ REASONS: tuple[Cause, ...] = (
           "submissions disabled"),
     Cause("launch_failed", PROGRAM, RESUME,
           "Slurm could not start the job's processes on a node",
-          "look at slurmd's log and the prolog on that node; leave the node out until then",
+          "can the job's user write the set's job_*.out? Otherwise look at slurmd's log and the "
+          "prolog on that node, and leave the node out until then",
           "joblaunchfailure | prolog failed"),
     Cause("wait_configuring", SYMPTOM, START,
           "its nodes are made ready, or cleaned up after another job",

@@ -267,7 +267,8 @@ def _engine(draft: SiteDraft, seen: NodeLook) -> None:
         if seen.report["sudo"]:
             draft.put("sudo", ["sudo", "-n"], f"It works on {seen.node}.")
         else:
-            why = f"{seen.node}: this user is not root, and sudo asks for a password."
+            sudo = "asks for a password" if seen.report["sudo_installed"] else "is not installed"
+            why = f"{seen.node}: this user is not root, and sudo {sudo}."
             draft.put("tunables", "off", why)
             draft.put("clear_caches", False, why)
             draft.notes.append(

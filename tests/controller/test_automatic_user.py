@@ -241,7 +241,7 @@ def test_9_which_settings_differ_between_two_sets(
 def test_10_make_and_check_a_package(user: Reader, whole_set: Path, tmp_path: Path) -> None:
     package = user.command("submission tree")
     options = {
-        user.option(package, "the submitter's folder, new or empty"): str(tmp_path / "AMD"),
+        user.option(package, "new or empty"): str(tmp_path / "AMD"),
         user.option(package, "organisation"): "AMD",
         user.option(package, "pytorch"): "PyTorch 2.9 + ROCm 7.0",
     }

@@ -87,6 +87,17 @@ def test_what_slurm_and_a_node_tell_is_in_the_file(
     assert cli("systems", "validate", "site.yaml").code == ExitCode.OK
 
 
+@pytest.mark.parametrize(
+    ("installed", "reason"), [(True, "sudo asks for a password"), (False, "sudo is not installed")]
+)
+def test_why_a_user_without_root_tunes_nothing(installed: bool, reason: str) -> None:
+    report = {"node": "n1", "root": False, "sudo": False, "sudo_installed": installed}
+    draft = SiteDraft()
+    _engine(draft, NodeLook(report | {"engines": []}))
+    assert draft.values["tunables"] == "off" and draft.values["clear_caches"] is False
+    assert f"n1: this user is not root, and {reason}; nothing is tuned" in draft.notes[-1]
+
+
 @pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\n", "\r"])
 def test_an_answer_ends_no_line_of_the_file(cluster: Fake, cli: Commands, end: str) -> None:
     """YAML ends a line at five characters, and everything behind one in a comment would be a key."""

@@ -100,7 +100,10 @@ def test_runs_side_by_side_need_less(submit: Callable[..., Commands]) -> None:
     site = "partition: gpu\nside_by_side: 2\n"
     assert submit(r"gpu\x1f12:42:00\n", site=site).code == ExitCode.OK
     done = submit(r"gpu\x1f12:41:00\n", site=site)
-    assert done.code == ExitCode.BAD_INPUT and "need 12h42m (6 x 127 min)" in done.err
+    assert (
+        done.code == ExitCode.BAD_INPUT
+        and "need 12h42m (6 x 127 min, one run in reserve)" in done.err
+    )
     assert "surely 8 of 10" in done.err
 
 

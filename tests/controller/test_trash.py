@@ -104,7 +104,9 @@ def test_a_set_of_others_stays(cli: Commands, sets: Path) -> None:
     (sets / "S-w-20261121-101500-bbbb/set.json").chmod(0o666)
     for words in (("bbbb",), ("bbbb", "--force")):
         assert cli("rm", *words).code == ExitCode.SET_STATE
-        assert "can be changed by other users" in cli.err
+        assert (
+            "another user can change set S-w-20261121-101500-bbbb: everybody may write" in cli.err
+        )
     cli("rm", "--failed")
     assert listed(cli) == {"aaaa", "bbbb", "cccc"}
 

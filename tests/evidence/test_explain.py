@@ -17,7 +17,7 @@ from orchestrator.causes.first import Ended, cause_of, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
 from orchestrator.cli import main
-from orchestrator.evidence.explain import UNKNOWN, explain
+from orchestrator.evidence.explain import UNKNOWN, Proof, explain
 from orchestrator.evidence.own_causes import LOOP_CAUSES
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
@@ -184,6 +184,35 @@ def test_a_set_whose_loop_was_killed_is_resumed(tmp_path: Path) -> None:
     jobs = {failures.JOB: Job(failures.JOB, "orch-s", *case.slurm)}
     reason = picture(SetEvidence(tmp_path / "s"), jobs, Logs()).reason
     assert reason == "job 4411 is FAILED without closing the set"
+
+
+def test_a_resumed_job_that_never_started_is_not_explained_by_the_one_before(
+    tmp_path: Path,
+) -> None:
+    """As if its user may not write job_*.out: then slurmd starts no batch script."""
+    case = failures.Case("x", UNKNOWN)
+    case.nodes = {0: ({"exit": 0}, "")}
+    failures.make_set(tmp_path / "s", case)
+    second = {
+        "number": 2,
+        "requested_ms": failures.STARTED + 1_000_000,
+        "state": "submitted",
+        "job_id": "4412",
+        "job_name": "orch-s",
+    }
+    (tmp_path / "s/submissions/2.json").write_text(json.dumps(second))
+    files = SetEvidence(tmp_path / "s")
+    jobs = {"4412": Job("4412", "orch-s", "FAILED", "JobLaunchFailure")}
+    found = explain(files, picture(files, jobs, Logs()))
+    assert (found.state, found.cause) == ("lost", "launch_failed")
+    assert "can the job's user write the set's job_*.out?" in found.remedy
+    forgotten = explain(files, picture(files, {}, Logs()))
+    assert forgotten.cause == UNKNOWN and "loop was killed" not in forgotten.remedy
+
+
+def test_evidence_without_a_place_has_no_colon() -> None:
+    assert str(Proof("", 0, "the time limit is near")) == "the time limit is near"
+    assert str(Proof("a.log", 3, "x")) == "a.log:3: x"
 
 
 OOM = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import grp
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,10 @@ def test_a_group_of_several(tmp_path: Path) -> None:
     os.chown(file, -1, 54321)
     file.chmod(0o664)
     assert "group 54321 may write" in others(file)
+    group = next(entry for entry in grp.getgrall() if entry.gr_gid)
+    os.chown(file, -1, group.gr_gid)
+    assert f"group {group.gr_name} may write" in others(file)
+    os.chown(file, -1, 54321)
     assert not others(file, group=True)
 
 

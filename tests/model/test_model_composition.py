@@ -15,6 +15,7 @@ from orchestrator.model import Catalogue, Entry, Minutes, Site, Text, Unique, lo
 from orchestrator.model.entry import Logged, fact_of
 from orchestrator.model.values import REFS
 from orchestrator.render.job_time import job_time
+from orchestrator.resources import data_dir
 
 WORKLOAD = """\
 kind: workload
@@ -316,7 +317,12 @@ def test_warnings(folder: Path) -> None:
         for part in ("network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR")
         if any(part in warning for warning in warnings)
     ] == ["network.socket_ifname", "network.ib_hca", "data.tiny.DATADIR"]
-    assert "the name is only a label" in load_entry("MI300X_64x08x16", "flux1").warnings[0]
+    assert load_entry("MI300X_64x08x16", "flux1").warnings == (), "the name is not the user's"
+    mine = (data_dir("systems") / "MI300X_64x08x16.yaml").read_text(encoding="utf-8")
+    copy = mine.replace("name: MI300X_64x08x16", "name: MI300X_64x08x99")
+    (folder / "MI300X_64x08x99.yaml").write_text(copy, encoding="utf-8")
+    [warning] = load_entry("MI300X_64x08x99", "flux1", systems_dirs=[folder]).warnings
+    assert "the name is only a label" in warning
 
 
 def test_a_single_node_gets_no_network_names(tmp_path: Path) -> None:

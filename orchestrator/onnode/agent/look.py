@@ -8,6 +8,7 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from shutil import which
 from typing import Any
 
 from ..kernel.records import write_bytes
@@ -33,6 +34,7 @@ def look(node: Node) -> int:
         "python": sys.version.split()[0],
         "root": os.geteuid() == 0,
         "sudo": sudo,
+        "sudo_installed": which("sudo") is not None,
         "gpus": len(gpus),
         "gpu_models": sorted(models),
         "engines": [_engine(name, sudo) for name in ENGINES],
