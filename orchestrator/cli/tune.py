@@ -4,9 +4,9 @@ and list their owners (status). `facts` shows differences between the nodes and 
 Acts on this host; with --nodes on other hosts: through Slurm if the site has it, which lends them
 for the time of the command, else over SSH. `apply` goes over SSH: its settings outlast the command.
 Inside a Slurm allocation every action uses srun, without --nodes on all its nodes; --via slurm
-without --nodes takes the idle nodes of the partition. Jobs tune their nodes themselves: this command is for
-rehearsals, for inspection, and to restore the settings left by a killed job. apply and revert need
-root on the hosts: --sudo, or a login as root.
+without --nodes takes the idle nodes of the partition. Jobs tune their nodes themselves: this
+command is for rehearsals, for inspection, and to restore the settings left by a killed job. apply
+and revert need root on the hosts: --sudo, or a login as root.
 
 Exit code: 0 everything holds, 1 a required setting does not or a host refused, 4 a host did not
 answer.

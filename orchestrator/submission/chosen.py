@@ -42,17 +42,17 @@ class Chosen:
     def way_to_real_runs(self) -> str:
         """Return what to do if no benchmark ran, "" otherwise."""
         described = self.source.described
-        entry = " ".join(
-            quoted(str(described.get(key) or key.upper())) for key in ("system", "workload")
-        )
+        system = str(described.get("system") or "SYSTEM")
+        workload = str(described.get("workload") or "WORKLOAD")
         if not self.score.no_result:
             return ""
+        run = f"orchestrator run {quoted(system)} {quoted(workload)}"
         if self.score.rehearsed:
-            return f"orchestrator run {entry} makes a set of real runs"
+            return f"{run} makes a set of real runs"
         return (
             "replace it by the published image, then run the set again: orchestrator images pull "
-            f"{entry} --always && orchestrator images distribute {entry} && "
-            f"orchestrator run {entry}"
+            f"{quoted(system)} {quoted(workload)} --always && orchestrator images distribute "
+            f"{quoted(system)} {quoted(workload)} && " + run
         )
 
     def record(self) -> dict[str, Any]:
