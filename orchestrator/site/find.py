@@ -267,7 +267,8 @@ def _engine(draft: SiteDraft, seen: NodeLook) -> None:
         if seen.report["sudo"]:
             draft.put("sudo", ["sudo", "-n"], f"It works on {seen.node}.")
         else:
-            sudo = "asks for a password" if seen.report["sudo_installed"] else "is not installed"
+            installed = seen.report.get("sudo_installed", True)
+            sudo = "asks for a password" if installed else "is not installed"
             why = f"{seen.node}: this user is not root, and sudo {sudo}."
             draft.put("tunables", "off", why)
             draft.put("clear_caches", False, why)
