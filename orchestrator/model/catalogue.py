@@ -18,7 +18,7 @@ from orchestrator.model.shared_documents import SHARED
 from orchestrator.model.source import Document, Problem, read
 from orchestrator.resources import data_dir
 
-_OTHER_KINDS = frozenset(KINDS) - {"system"}
+_OTHER_KINDS = tuple(kind for kind in KINDS if kind != "system")
 _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 

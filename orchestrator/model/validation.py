@@ -34,12 +34,13 @@ def validate_file(
     kind = document.data.get("kind")
     if kind is None and "log_dir" in document.data:
         kind = "site"  # optional in a site file; no other kind has this key
-    if kind not in _KINDS and kind not in others:
+    kinds = (*_KINDS, *others)
+    if kind not in kinds:
         document.add(
             ("kind",),
-            f"{kind!r} is not a kind of document; accepted: {', '.join((*_KINDS, *others))}"
+            f"{kind!r} is not a kind of document; accepted: {', '.join(kinds)}"
             if kind is not None
-            else f"this key is required; accepted: {', '.join((*_KINDS, *others))}",
+            else f"this key is required; accepted: {', '.join(kinds)}",
         )
         document.check()
     if kind == "site":

@@ -167,8 +167,8 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
     elif isinstance(error, socket.gaierror):
         reason = "there is no host of that name"
     else:
-        reason = getattr(error, "strerror", None) or str(error)
-        reason = reason or "the connection ended"  # an EOFError has no text
+        # Several refused addresses have no number; an EOFError has no text.
+        reason = str(error).removeprefix("[Errno None] ") or "the connection ended"
     return f"SSH to {host}: {reason}"
 
 

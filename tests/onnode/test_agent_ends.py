@@ -197,7 +197,7 @@ def test_check_says_and_ends_without_input(one: Bench) -> None:
     words = [word for word, _ in agent.words]
     assert (
         words[-1] == "waits"
-        and words.count("check") == 17
+        and words.count("check") == 18
         and "checked" in words
         and "network" in words
     )
