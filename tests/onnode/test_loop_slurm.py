@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from orchestrator.onnode.kernel.events import MAX_WORD_BYTES
@@ -34,6 +37,25 @@ REMEDY = (
     "install python3 (3.9 or newer) there, or name another interpreter "
     "(`python:` in the site file, PYTHON=... for this bundle)"
 )
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_answer"),
+    [
+        ((0, ""), False),
+        ((0, "\n"), False),
+        ((1, "slurm_load_jobs error: Unable to contact slurm controller"), False),
+        ((-1, ""), False),
+        ((0, "JobState=RUNNING Reason=None"), True),
+        ((0, "another scheduler's words"), True),
+    ],
+)
+def test_an_empty_reply_is_no_answer(reply: tuple[int, str], is_answer: bool) -> None:
+    """So no node is blamed for an end that the scheduler may have made."""
+    world: Any = SimpleNamespace(ask=lambda *_, **__: (0, "n1"))
+    allocation = SlurmAllocation({"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1"}, world)
+    world.ask = lambda *_, **__: reply
+    assert (allocation.job_end() is not None) is is_answer
 
 
 def ended(*lines: str, over: bool = False) -> dict[str, str]:

@@ -192,7 +192,8 @@ class SlurmAllocation(JobAllocation):
         argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
         status, text = self.world.ask(argv, ANSWER_S, errors=True)
         end = job_end(text if status >= 0 else "")
-        return end if end.text or status == 0 else None
+        # A Slurm in trouble may answer with nothing, and exit code 0.
+        return end if end.text or (status == 0 and text.strip()) else None
 
     def keep_mark(self, word: str) -> None:
         """Put a word into the job's comment, next to the site's and the user's own. Never
