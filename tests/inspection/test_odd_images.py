@@ -109,30 +109,22 @@ def test_a_semicolon_in_a_default_is_no_end_of_a_command(tmp_path: Path) -> None
     assert contract.exit.after_success == 0
 
 
-def test_a_folder_that_a_document_names_is_known(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [
+        ('for h in $(find "hooks/train/$F" -maxdepth 1 -name "*.sh" | sort); do bash $h; done', 1),
+        ("bash hooks/train/$F/0.sh", 30),
+    ],
+    ids=["a folder", "among many scripts"],
+)
+def test_a_document_decides(tmp_path: Path, command: str, others: int) -> None:
     """Hooks of the framework in the run's document, as of Primus."""
     files = {
-        RUN: "export EXP=$PWD/exp.yaml\nF=$(python3 -c 'print(1)')\n"
-        'for h in $(find "hooks/train/$F" -maxdepth 1 -name "*.sh" | sort); do bash $h; done\n'
-        f"{START}\n",
+        RUN: f"export EXP=$PWD/exp.yaml\nF=$(python3 -c 'print(1)')\n{command}\n{START}\n",
         "workspace/code/exp.yaml": "framework: bridge\n",
         "workspace/code/hooks/train/bridge/0.sh": "pip install tools\n",
-        "workspace/code/hooks/train/other/0.sh": "exit 1\n",
     }
-    contract, found = _inspect(tmp_path, files)
-    assert "at every start: pip install tools" in {one.what for one in found}
-    assert not [one for one in contract.trace.undecided if "which script" in one.why]
-
-
-def test_a_document_decides_among_many_scripts(tmp_path: Path) -> None:
-    others = {f"workspace/code/hooks/train/other{at}/0.sh": "exit 1\n" for at in range(30)}
-    files = {
-        RUN: "export EXP=$PWD/exp.yaml\nF=$(python3 -c 'print(1)')\n"
-        f"bash hooks/train/$F/0.sh\n{START}\n",
-        "workspace/code/exp.yaml": "framework: bridge\n",
-        "workspace/code/hooks/train/bridge/0.sh": "pip install tools\n",
-        **others,
-    }
+    files |= {f"workspace/code/hooks/train/other{at}/0.sh": "exit 1\n" for at in range(others)}
     contract, found = _inspect(tmp_path, files)
     assert "at every start: pip install tools" in {one.what for one in found}
     assert not [one for one in contract.trace.undecided if "which script" in one.why]
