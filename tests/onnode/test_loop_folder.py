@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import itertools
 import json
 import os
 import shutil
 import stat
 import threading
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -169,6 +172,41 @@ def test_a_damaged_state_of_an_attempt_that_died_costs_no_other(
     )
     assert left.seed == 1
     assert not folder.layout.result(1).exists()
+
+
+@pytest.mark.parametrize("status", ["success", ""])
+def test_an_attempt_that_a_dead_job_left_is_on_record_before_its_end_is_seen(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, status: str
+) -> None:
+    """The storage fails at each step of the next job in turn; that job gives up there."""
+    attempt(folder, 1, 1, "", status)
+    folder.release()
+    whole, real = folder.layout.root, {name: getattr(os, name) for name in ("replace", "link")}
+    for step in itertools.count(1):
+        left = itertools.count(1)
+
+        def fail(name: str, *paths: Path, at: int = step, left: Any = left) -> None:
+            if next(left) == at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(paths[-1]))
+            real[name](*paths)
+
+        layout = Layout(whole.with_name(f"copy_{step}"))
+        shutil.copytree(whole, layout.root, symlinks=True)
+        mine = job(layout.root)
+        with monkeypatch.context() as patch:
+            for name in real:
+                patch.setattr(os, name, functools.partial(fail, name))
+            with suppress(OSError):
+                settle(mine)
+        mine.release()
+        known = {ledger.subject(one) for one in ledger.read(layout.root)[0]}
+        if is_final(layout.attempt_state(1, 1)):
+            assert ("end", 1, 1) in known, f"step {step}"
+        if layout.result(1).exists():
+            assert {("end", 1, 1), ("result", 1, 0)} <= known, f"step {step}"
+        if next(left) <= step:  # nothing failed
+            break
+    assert step > 3 and layout.result(1).exists() == (status == "success")
 
 
 def test_an_attempt_without_a_file_is_not_begun_twice(folder: Folder) -> None:

@@ -92,10 +92,8 @@ class _Settling:
 
     def _published_again(self, state: RunRecord) -> RunRecord:
         """Publish a finished run's lost result again, if its log exists."""
-        for rank, status in self._stops(state.run, state.attempt).items():
-            if status and (status == "success") == (state.outcome == "success"):
-                self._folder.publish(state.run, state.attempt, rank)
-                return state
+        if self._publish(state):
+            return state
         words = "its result and its log are lost"
         state = replace(state, state="failed", outcome="infrastructure", reason=words)
         self._folder.write(state, self._layout.attempt_state(state.run, state.attempt))
@@ -118,22 +116,20 @@ class _Settling:
         ended = self._on_record(run, attempt)
         if ended is None:
             ended = self._by_its_logs(state)
-        elif ended.done:
-            self._publish_unless_done(run, attempt)
+            if missing := _unrecorded(ended, set(self._known)):  # first, as in Folder.close
+                self._folder.record_that(*missing)
+        if ended.done and not self._files.exists(self._layout.result(run)):
+            self._publish(ended)
         self._folder.write(ended, path)
         return ended
 
     def _by_its_logs(self, state: RunRecord) -> RunRecord:
-        """Return an attempt's end by its logs. After a successful run_stop the run is finished: it
-        is published and not repeated."""
-        run, attempt = state.run, state.attempt
-        stops = self._stops(run, attempt)
-        good = next((rank for rank, status in stops.items() if status == "success"), None)
+        """Return an attempt's end by its logs. After a successful run_stop the run is finished and
+        not repeated."""
+        stops = self._stops(state.run, state.attempt)
         outcome = "interrupted"
-        if good is not None:
+        if "success" in stops.values():
             outcome = "success"
-            if not self._files.exists(self._layout.result(run)):
-                self._folder.publish(run, attempt, good)
         elif any(stops.values()) and self._is_result_of(state):
             outcome = "not_converged"
         job = state.job_id or "unknown"
@@ -145,10 +141,13 @@ class _Settling:
             end_ms=self._last_change_ms(state),
         )
 
-    def _publish_unless_done(self, run: int, attempt: int) -> None:
-        ranks = [rank for rank, status in self._stops(run, attempt).items() if status]
-        if ranks and not self._files.exists(self._layout.result(run)):
-            self._folder.publish(run, attempt, ranks[0])
+    def _publish(self, state: RunRecord) -> bool:
+        """Publish the log that says what the state says. False without one."""
+        for rank, status in self._stops(state.run, state.attempt).items():
+            if status and (status == "success") == (state.outcome == "success"):
+                self._folder.publish(state.run, state.attempt, rank)
+                return True
+        return False
 
     def _on_record(self, run: int, attempt: int) -> RunRecord | None:
         """None if the ledger has no end, or the logs contradict it."""
@@ -227,7 +226,9 @@ class _Settling:
         known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.Said]()
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
-                missing += self._unrecorded(run, attempt, known)
+                path = self._layout.attempt_state(run, attempt)
+                state = records.read(RunRecord, path, self._files, strict=True)
+                missing += _unrecorded(state, known) if isinstance(state, RunRecord) else []
             result = self._files.state(self._layout.result(run))
             if result is None or result.is_folder or ("result", run, 0) in known:
                 continue
@@ -237,16 +238,12 @@ class _Settling:
         if missing:
             self._folder.record_that(*missing)
 
-    def _unrecorded(
-        self, run: int, attempt: int, known: set[tuple[str, object, object]]
-    ) -> list[ledger.Said]:
-        path = self._layout.attempt_state(run, attempt)
-        state = records.read(RunRecord, path, self._files, strict=True)
-        if not isinstance(state, RunRecord):
-            return []
-        found = []
-        if ("attempt", run, attempt) not in known:
-            found.append(ledger.attempt_started(state))
-        if ("end", run, attempt) not in known and state.state != "running":
-            found.append(ledger.attempt_ended(state))
-        return found
+
+def _unrecorded(state: RunRecord, known: set[tuple[str, object, object]]) -> list[ledger.Said]:
+    """Return an attempt's records that are missing among the `known` subjects."""
+    found = []
+    if ("attempt", state.run, state.attempt) not in known:
+        found.append(ledger.attempt_started(state))
+    if ("end", state.run, state.attempt) not in known and state.state != "running":
+        found.append(ledger.attempt_ended(state))
+    return found
