@@ -4,6 +4,7 @@ at most once."""
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -306,8 +307,8 @@ def check_log_dir(log_dir: Path) -> None:
 
 
 def set_folders(log_dir: Path) -> list[Path]:
-    """Return the folders below `log_dir`, newest first by the time stamp in a set's name; []
-    without the folder."""
+    """Return the folders below `log_dir`, newest first by the time stamp in a set's name, then by
+    its record; [] without the folder."""
     try:
         with os.scandir(log_dir) as entries:
             names = [
@@ -315,12 +316,24 @@ def set_folders(log_dir: Path) -> list[Path]:
             ]
     except OSError:
         return []
-    return [log_dir / name for name in sorted(names, key=_stamp, reverse=True)]
+    of_second = Counter(map(_stamp, names))  # records are read only where the second is not enough
+
+    def age(name: str) -> tuple[str, int, str]:
+        stamp = _stamp(name)
+        is_clear = not stamp or of_second[stamp] == 1
+        return stamp, 0 if is_clear else _created_ms(log_dir / name), name
+
+    return [log_dir / name for name in sorted(names, key=age, reverse=True)]
 
 
-def _stamp(name: str) -> tuple[str, str]:
+def _stamp(name: str) -> str:
     parts = name.rsplit("-", 3)  # <system>-<workload>-<date>-<time>-<hex>
-    return ("-".join(parts[1:3]) if len(parts) == 4 and parts[1].isdigit() else "", name)
+    return "-".join(parts[1:3]) if len(parts) == 4 and parts[1].isdigit() else ""
+
+
+def _created_ms(root: Path) -> int:
+    record = read(SetRecord, f"{root}/set.json")
+    return record.created_ms if isinstance(record, SetRecord) else 0
 
 
 def surely_settled(root: Path) -> bool:

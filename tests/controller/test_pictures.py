@@ -441,6 +441,17 @@ def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
     assert set_folders(tmp_path / "nowhere") == []
 
 
+def test_newest_first_of_sets_of_the_same_second(tmp_path: Path) -> None:
+    """A script submits two sets within a second; a third one's record is damaged."""
+    made = {"0003": 5, "0001": 7, "0004": None, "0002": 6}
+    for name, created_ms in made.items():
+        root = write_set(tmp_path, f"a-w-20260101-000000-{name}")
+        record = json.loads((root / "set.json").read_text()) | {"created_ms": created_ms}
+        (root / "set.json").write_text(json.dumps(record) if created_ms else "{")
+    names = [path.name for path in set_folders(tmp_path) if path.name.startswith("a-w-")]
+    assert [name[-4:] for name in names] == ["0001", "0002", "0003", "0004"]
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

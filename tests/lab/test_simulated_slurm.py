@@ -10,7 +10,9 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from difflib import unified_diff
 from pathlib import Path
+from pprint import pformat
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -297,7 +299,6 @@ NAMES = (
 
 def test_a_job_is_shown_in_the_same_words_all_its_life(clusters: tuple[Real, Simulated]) -> None:
     real, simulated = (dict(life(cluster)) for cluster in clusters)
-    differences = {
-        name: (real[name], simulated[name]) for name in real if real[name] != simulated[name]
-    }
-    assert differences == {}
+    texts = [pformat(one, width=160).splitlines() for one in (real, simulated)]
+    others = clusters[0].ask("squeue", "--all", "--states=all")[1]
+    assert real == simulated, "\n".join((*unified_diff(*texts, "real", "simulated", n=1), others))

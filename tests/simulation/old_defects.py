@@ -509,13 +509,8 @@ DEFECTS = [
             ),
             Edit(
                 SETTLE,
-                "        if ranks and not self._files.exists(self._layout.result(run)):\n",
-                "        if ranks and not self._files.has_name(self._layout.result(run)):\n",
-            ),
-            Edit(
-                SETTLE,
-                "            if not self._files.exists(self._layout.result(run)):\n",
-                "            if not self._files.has_name(self._layout.result(run)):\n",
+                "        if ended.done and not self._files.exists(self._layout.result(run)):\n",
+                "        if ended.done and not self._files.has_name(self._layout.result(run)):\n",
             ),
             Edit(
                 STORAGE,
