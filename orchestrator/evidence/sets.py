@@ -307,8 +307,8 @@ def check_log_dir(log_dir: Path) -> None:
 
 
 def set_folders(log_dir: Path) -> list[Path]:
-    """Return the folders below `log_dir`, newest first by the time stamp in a set's name, then by
-    its record; [] without the folder."""
+    """Return the folders below `log_dir`, newest first by the time stamps in their names, those of
+    the same second by their records; [] without the folder."""
     try:
         with os.scandir(log_dir) as entries:
             names = [

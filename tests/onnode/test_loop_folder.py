@@ -183,10 +183,10 @@ def test_an_attempt_that_a_dead_job_left_is_on_record_before_its_end_is_seen(
     folder.release()
     whole, real = folder.layout.root, {name: getattr(os, name) for name in ("replace", "link")}
     for step in itertools.count(1):
-        left = itertools.count(1)
+        calls = itertools.count(1)
 
-        def fail(name: str, *paths: Path, at: int = step, left: Any = left) -> None:
-            if next(left) == at:
+        def fail(name: str, *paths: Path, at: int = step, calls: Any = calls) -> None:
+            if next(calls) == at:
                 raise OSError(errno.EIO, os.strerror(errno.EIO), str(paths[-1]))
             real[name](*paths)
 
@@ -204,7 +204,7 @@ def test_an_attempt_that_a_dead_job_left_is_on_record_before_its_end_is_seen(
             assert ("end", 1, 1) in known, f"step {step}"
         if layout.result(1).exists():
             assert {("end", 1, 1), ("result", 1, 0)} <= known, f"step {step}"
-        if next(left) <= step:  # nothing failed
+        if next(calls) <= step:  # nothing failed
             break
     assert step > 3 and layout.result(1).exists() == (status == "success")
 

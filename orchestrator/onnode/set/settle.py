@@ -6,6 +6,7 @@ run a state supported by logs, result and ledger.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -116,7 +117,7 @@ class _Settling:
         ended = self._on_record(run, attempt)
         if ended is None:
             ended = self._by_its_logs(state)
-            if missing := _unrecorded(ended, set(self._known)):  # first, as in Folder.close
+            if missing := _unrecorded(ended, self._known):  # the ledger first, as in Folder.close
                 self._folder.record_that(*missing)
         if ended.done and not self._files.exists(self._layout.result(run)):
             self._publish(ended)
@@ -142,7 +143,7 @@ class _Settling:
         )
 
     def _publish(self, state: RunRecord) -> bool:
-        """Publish the log that says what the state says. False without one."""
+        """Publish a log with the state's outcome; False without one."""
         for rank, status in self._stops(state.run, state.attempt).items():
             if status and (status == "success") == (state.outcome == "success"):
                 self._folder.publish(state.run, state.attempt, rank)
@@ -239,7 +240,9 @@ class _Settling:
             self._folder.record_that(*missing)
 
 
-def _unrecorded(state: RunRecord, known: set[tuple[str, object, object]]) -> list[ledger.Said]:
+def _unrecorded(
+    state: RunRecord, known: Container[tuple[str, object, object]]
+) -> list[ledger.Said]:
     """Return an attempt's records that are missing among the `known` subjects."""
     found = []
     if ("attempt", state.run, state.attempt) not in known:
