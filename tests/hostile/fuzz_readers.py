@@ -25,6 +25,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from http.client import parse_headers
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -276,7 +277,9 @@ def _layer() -> bytes:
 
 @functools.cache
 def recorded() -> Path:
-    return recorded_set(Path(tempfile.mkdtemp()), sets.logs(sets.MI355X)[:2])
+    folder = tempfile.TemporaryDirectory()
+    Finalize(None, folder.cleanup, exitpriority=0)  # processes of a pool run no atexit
+    return recorded_set(Path(folder.name), sets.logs(sets.MI355X)[:2])
 
 
 def put(folder: Path, name: str, content: bytes) -> Path:
