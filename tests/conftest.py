@@ -37,9 +37,9 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
-# The lab is for tests that take the fixture `lab`; `lab/with` names it to all. What another test submitted there would run
-# beside tests that count jobs. Nor may a test reach the Slurm of a machine that belongs to a cluster.
-os.environ["SLURM_CONF"] = os.devnull  # without the file, Slurm would wait a minute for it
+# `lab/with` names the lab to every test, but only those that take the fixture `lab` may use it: another test's job would
+# run beside tests that count jobs. Nor may a test reach the Slurm of a real cluster.
+os.environ["SLURM_CONF"] = os.devnull  # Slurm waits a minute for a file that is missing
 os.environ.pop("DOCKER_HOST", None)
 
 # pyenv's python3 is a bash script, which takes five times as long as the interpreter that it starts; sets start dozens.
@@ -260,9 +260,7 @@ def lab_beside(name: str) -> Iterator[Callable[..., Lab]]:
     require_lab()
     state = Path(f"{lab_state()}-{name}")
     env = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("LAB_PORT", "SLURM_CONF", "DOCKER_HOST")
+        name: value for name, value in os.environ.items() if name not in ("LAB_PORT", "SLURM_CONF")
     }
     env["ORCHESTRATOR_LAB"] = str(state)
 
