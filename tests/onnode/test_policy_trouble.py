@@ -39,6 +39,8 @@ Root Cause (first observed failure):
         (TORCHRUN, "ModuleNotFoundError: No module named 'nemo_x'"),
         ("", ""),
         ("loading\nstep 1 loss 0.3\n", ""),
+        ('env {"HYDRA_FULL_ERROR": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}\n', ""),
+        ("RCCL: ncclRemoteError: see above\n", "RCCL: ncclRemoteError: see above"),
         (
             " 3: RuntimeError: HIP error: out of memory\r\n 4: bye\n",
             "RuntimeError: HIP error: out of memory",

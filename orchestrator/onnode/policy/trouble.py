@@ -36,7 +36,7 @@ _ECHO = re.compile(
     r"childfailed|signalexception|broken ?pipe|connection ?(?:was )?(?:reset|refused|closed"
     r"|aborted)"
     r"|dist(?:backend|network|store)error|(?:nccl|rccl) (?:error|communicator|operations)"
-    r"|nccl\w+error"
+    r"|\bnccl[a-z]+error\b"
     r"|remote (?:process|peer|rank|error)|unhandled (?:system|cuda) error|peer (?:closed|is gone)"
     r"|keyboardinterrupt|systemexit|calledprocesserror|process(?:raised|exited)exception|eoferror"
     r"|non-zero exit|exit ?code:? |sigterm|death signal|got signal|sigabrt|signal 15"
