@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import UsageError
+from orchestrator.mllog.numbers import positive
 from orchestrator.mllog.olympic import kept, median
 from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
 
@@ -148,7 +149,7 @@ def _rate(score: Score) -> float | None:
     rates = [
         run.samples / (run.minutes * 60)
         for run in _in_window(score)
-        if run.use != "bad" and _positive(run.samples) and _positive(run.minutes)
+        if run.use != "bad" and positive(run.samples) and positive(run.minutes)
     ]
     return median(rates) if rates else None
 
@@ -158,16 +159,10 @@ def _samples(score: Score) -> float | None:
     counts = [
         float(run.samples)
         for run in _in_window(score)
-        if run.use != "bad" and _positive(run.samples)
+        if run.use != "bad" and positive(run.samples)
     ]
     counted = kept(counts, len(_in_window(score)) - len(counts), score.dropped)
     return sum(counted) / len(counted) if counted else None
-
-
-def _positive(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-    )
 
 
 def _logged(log: Log) -> dict[str, str]:

@@ -13,6 +13,7 @@ import math
 import random
 from itertools import pairwise
 
+from orchestrator.mllog.numbers import positive
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.rcp import FAILED, RcpTable, table
 from orchestrator.words import count, duration, train_time
@@ -81,12 +82,7 @@ class _Urn:
     """The distribution of the missing runs."""
 
     def __init__(self, score: Score, good: list[RunScore]) -> None:
-        self.counts = [
-            float(run.samples)
-            if isinstance(run.samples, (int, float)) and run.samples > 0
-            else math.nan
-            for run in good
-        ]
+        self.counts = [positive(run.samples) or math.nan for run in good]
         counted = all(math.isfinite(count) for count in self.counts)
         if not counted:
             # Without sample counts draw the times themselves, as samples at one minute each.

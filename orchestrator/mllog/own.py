@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from orchestrator.mllog.compliance import ERROR, WARNING, Compliance, LogFinding
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.rcp import FAILED
 from orchestrator.mllog.reader import Log, Record
 
@@ -58,10 +59,10 @@ class OwnRules:
     def of_set(cls, source: Source) -> OwnRules:
         """Return a set folder's recorded rules; without a target for a plain folder."""
         described = source.described
-        needed, target = source.workload.get("runs_required"), described.get("target")
+        needed = source.workload.get("runs_required")
         return cls(
             benchmark=_text(described.get("benchmark")),
-            target=None if target is None or not _finite(target) else float(target),
+            target=finite(described.get("target")),
             metric=_text(described.get("metric")) or "evaluation",
             smaller=described.get("target_is_upper_bound") is not False,
             runs_required=needed if isinstance(needed, int) else FEWEST_RUNS,
@@ -78,9 +79,10 @@ class OwnRules:
 
     def reached(self, value: Any) -> bool:
         """Return whether an evaluation meets the target."""
-        if self.target is None or not _finite(value):
+        number = finite(value)
+        if self.target is None or number is None:
             return False
-        return bool(value <= self.target if self.smaller else value >= self.target)
+        return number <= self.target if self.smaller else number >= self.target
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -96,10 +98,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
 class OwnReading:
     """A log's convergence, like `convergence` of the RCP test, but from evaluations alone."""
 
@@ -111,7 +109,8 @@ class OwnReading:
         values = _evaluations(log)
         met = rules.target is None or any(rules.reached(value) for _, value in values)
         self.converged = log.status == "success" and met
-        self.samples: Any = next((count for count, _ in reversed(values) if _finite(count)), None)
+        counts = (count for count, _ in reversed(values) if finite(count) is not None)
+        self.samples: Any = next(counts, None)
         if not self.converged:
             self.samples = FAILED
         self.refused = ""
@@ -160,7 +159,7 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
 
 
 def _best(log: Log, rules: OwnRules) -> str:
-    values = [value for _, value in _evaluations(log) if _finite(value)]
+    values = [value for _, value in _evaluations(log) if finite(value) is not None]
     if not values:
         return "there is none with a number"
     return f"the best is {(min if rules.smaller else max)(values):g}"

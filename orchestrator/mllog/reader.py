@@ -13,6 +13,7 @@ import json
 from itertools import accumulate
 
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import EVALUATIONS
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
@@ -171,8 +172,8 @@ class Log:
         found = []
         for record in self.statistics:
             rate = record.value.get("throughput") if isinstance(record.value, dict) else None
-            if isinstance(rate, (int, float)) and not isinstance(rate, bool):
-                found.append((record.time, float(rate)))
+            if (number := finite(rate)) is not None:
+                found.append((record.time, number))
         return found
 
     @property

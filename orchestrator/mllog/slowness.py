@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from orchestrator.mllog.numbers import positive
 from orchestrator.mllog.olympic import median
 from orchestrator.words import duration, rate
 
@@ -31,7 +32,7 @@ SLOW_INIT = 1.5
 
 def explain(score: Score) -> list[dict[str, Any]]:
     """Return findings about the time of a set, weightiest kind first."""
-    runs = [run for run in score.runs if _positive(run.minutes) and run.converged]
+    runs = [run for run in score.runs if positive(run.minutes) and run.converged]
     if not runs:
         return []
     return [
@@ -43,18 +44,12 @@ def explain(score: Score) -> list[dict[str, Any]]:
     ]
 
 
-def _positive(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
-    )
-
-
 def _convergence(score: Score) -> list[dict[str, Any]]:
     result = score.rcp
     if (
         not result
         or not result.point
-        or not _positive(result.submission_mean)
+        or not positive(result.submission_mean)
         or result.submission_mean is None
     ):
         return []
@@ -86,7 +81,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     rates = {
         run.file: run.samples / (run.minutes * 60)
         for run in runs
-        if _positive(run.samples) and run.minutes
+        if positive(run.samples) and run.minutes
     }
     if not rates:
         return []
@@ -111,9 +106,9 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
                     ),
                 }
             )
-    longest = max(runs, key=lambda run: run.samples if _positive(run.samples) else 0)
-    counts = [float(run.samples) for run in runs if _positive(run.samples)]
-    if _positive(longest.samples) and longest.samples > 1.1 * median(counts):
+    longest = max(runs, key=lambda run: run.samples if positive(run.samples) else 0)
+    counts = [count for run in runs if (count := positive(run.samples))]
+    if positive(longest.samples) and longest.samples > 1.1 * median(counts):
         times = longest.samples / median(counts)
         found.append(
             {
@@ -132,7 +127,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
     for run in runs:
         stretches = []
         for (before, first, _), (after, last, _) in pairwise(run.evaluations):
-            if _positive(last) and _positive(first) and last > first and after > before:
+            if positive(last) and positive(first) and last > first and after > before:
                 stretches.append(
                     ((after - before) / 60000 / (last - first), last, (after - before) / 60000)
                 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.views.parts import Step
 from orchestrator.words import train_time
 
@@ -118,7 +119,7 @@ def _convergence(score: Score, runs: list[RunScore], labels: dict[str, str]) -> 
 def _samples(score: Score, runs: list[RunScore], labels: dict[str, str], result: RcpResult) -> Step:
     counted = [
         (
-            float(run.samples) if isinstance(run.samples, (int, float)) else math.inf,
+            math.inf if (samples := finite(run.samples)) is None else samples,
             labels[run.file],
         )
         for run in runs

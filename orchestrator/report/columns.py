@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.report.model import Report, Run
 from orchestrator.views.figures import moment
 from orchestrator.views.markup import clean
@@ -37,14 +37,9 @@ class Column:
             return " ".join(clean(str(value)).split())
         if self.kind is bool:
             return bool(value)
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not math.isfinite(value)
-        ):
-            return None
-        if self.kind is float:
-            return float(value)
+        number = finite(value)
+        if number is None or self.kind is float:
+            return number
         return round(value) if abs(value) < EXACT else None
 
 

@@ -4,10 +4,10 @@ errors."""
 from __future__ import annotations
 
 import itertools
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.score import score_source
 from orchestrator.mllog.source import file_names, find_source, natural
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
@@ -114,17 +114,6 @@ def _add_set(report: Report) -> None:
     report.problems = tuple(map(str, evidence.findings))
 
 
-def number(value: Any) -> float | None:
-    """Return a finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        value = float(value)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None
-
-
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
     """Return file name -> short name: the run's number if the numbers differ, else the file's
     name."""
@@ -139,22 +128,22 @@ def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
 
 
 def _run(run: RunScore, label: str) -> Run:
-    start = number(run.start)
+    start = finite(run.start)
     evaluations = tuple(thinned(_evaluations(run, start)))
     logged = _throughput(run, start)
     return Run(
         label=label,
         file=run.file,
         use=run.use,
-        minutes=number(run.minutes),
-        samples=number(run.samples),
+        minutes=finite(run.minutes),
+        samples=finite(run.samples),
         seed="" if run.seed is None else str(run.seed),
         status="" if run.status is None else str(run.status),
         converged=run.converged,
         compliant=run.compliant,
-        init_ms=number(run.init_start),
+        init_ms=finite(run.init_start),
         start_ms=start,
-        stop_ms=number(run.stop),
+        stop_ms=finite(run.stop),
         evaluations=evaluations,
         throughput=tuple(extremes(logged or _rates(evaluations))),
         throughput_from="logged" if logged else "evaluations",
@@ -164,7 +153,7 @@ def _run(run: RunScore, label: str) -> Run:
 def _evaluations(run: RunScore, start: float | None) -> list[CurvePoint]:
     found = []
     for time, samples, value in run.evaluations:
-        at, count, loss = number(time), number(samples), number(value)
+        at, count, loss = finite(time), finite(samples), finite(value)
         if at is not None and count is not None and loss is not None:
             found.append(
                 CurvePoint((at - start) / 60000 if start is not None else 0.0, count, loss)
@@ -178,7 +167,7 @@ def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]
     return [
         ((time - start) / 60000, rate)
         for time, rate in run.throughput
-        if number(time) is not None and number(rate) is not None
+        if finite(time) is not None and finite(rate) is not None
     ]
 
 
@@ -219,7 +208,7 @@ def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
     timed = [
         (label, start, stop)
         for label, run in ordered
-        if (start := number(run.start)) is not None and (stop := number(run.stop)) is not None
+        if (start := finite(run.start)) is not None and (stop := finite(run.stop)) is not None
     ]
     return [
         Gap(early, late, (start - stop) / 60000)
@@ -232,7 +221,7 @@ def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
     if score.own:
         return score.own.target, score.own.metric, score.own.smaller
     described = source.described
-    if (target := number(described.get("target"))) is not None:
+    if (target := finite(described.get("target"))) is not None:
         smaller = described.get("target_is_upper_bound") is not False
         return target, str(described.get("metric") or "evaluation"), smaller
     target, smaller = _rule_target(score) or (None, True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.window import launch_order
-from orchestrator.report.reading import number
 from orchestrator.scheduler.advice import start_set
 from orchestrator.views.figures import minutes, moment, plain
 from orchestrator.views.markdown import code, table, text
@@ -79,8 +79,8 @@ def _table(chosen: Chosen) -> str:
             used.get(run.file, "not used"),
             run.file,
             moment(run.start),
-            minutes(number(run.minutes)),
-            plain(number(run.samples)),
+            minutes(finite(run.minutes)),
+            plain(finite(run.samples)),
             "–" if run.seed is None else run.seed,
             run.use,
         )

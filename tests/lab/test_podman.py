@@ -251,7 +251,7 @@ def test_the_code_comes_out_of_the_sites_podman(bench: PodmanBench) -> None:
     copied = bench.orchestrator("code", SYSTEM, WORKLOAD, "-o", "code", "--json")
     assert copied.returncode == 0, copied.stderr
     assert (bench.root / "code/run_and_time.sh").read_bytes() == (
-        TOP / "workloads/builtin/run_and_time.sh"
+        TOP / "lab/standins/quick/flux1/run_and_time.sh"
     ).read_bytes()
 
 

@@ -447,15 +447,15 @@ def state_of(run_set: Path, place: str) -> dict[str, Any]:
     return found
 
 
-def test_a_set_whose_rank_0_is_not_on_the_first_node(loop: Loop) -> None:
+def test_a_set_has_rank_0_where_the_images_rendezvous_has_it(loop: Loop) -> None:
+    """torchrun's c10d sorts the nodes by name as text, Slurm by number."""
     run_set = loop.run("--nexp", "2")
     for run in (1, 2):
         assert state_of(run_set, f"runs/{run}")["state"] == "success", loop.answer
         attempt = run_set / f"runs/{run}/attempt_1"
-        assert state_of(run_set, f"runs/{run}")["nodes"] == ["node9", "node10"]
-        # Our rank 0 is Slurm's first node; the records of the training, and so the result, come from the other one.
-        assert "run_stop" not in (attempt / "node_0.log").read_text()
-        assert "run_stop" in (attempt / "node_1.log").read_text()
+        assert state_of(run_set, f"runs/{run}")["nodes"] == ["node10", "node9"]
+        assert "run_stop" in (attempt / "node_0.log").read_text()
+        assert "run_stop" not in (attempt / "node_1.log").read_text()
         result = run_set / f"results/result_{run}.txt"
         assert findings(result, "6.0.0") == []
     assert len({state_of(run_set, f"runs/{run}")["seed"] for run in (1, 2)}) == 2
