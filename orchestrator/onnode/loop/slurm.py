@@ -41,7 +41,7 @@ _FORGOTTEN = "FORGOTTEN"
 """A job unknown to Slurm, which forgets jobs minutes after their end (MinJobAge)."""
 _FAILURES = ("NodeDown", "JobLaunchFailure")
 """Reasons of a job that completes because its batch host failed."""
-_FIELDS = re.compile(r"\b(?:JobState|Reason|PreemptTime)=\S+")
+_FIELDS = re.compile(r"\b(JobState|Reason|PreemptTime)=(\S{1,60})")
 _PRESENT_NODES = re.compile(r"\bJobState=RUNNING .*?\bNodeList=([\w.,\[\]-]+)")
 """Only of a running job: a completing job shows the nodes on which it is still ending."""
 _NO_PYTHON = re.compile(
@@ -240,8 +240,8 @@ def job_end(shown: str) -> JobEnd:
     """Parse `scontrol show job`, or the text of an earlier JobEnd."""
     if UNKNOWN_JOB in shown:
         shown = f"JobState={_FORGOTTEN}"
-    text = " ".join(_FIELDS.findall(shown))[:200]
-    fields = dict(field.split("=", 1) for field in text.split())
+    fields = dict(_FIELDS.findall(shown))
+    text = " ".join(f"{name}={value}" for name, value in fields.items())
     state = fields.get("JobState", "")
     # A pre-empted job is RUNNING in its grace time, then COMPLETING.
     is_preempted = fields.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
