@@ -58,6 +58,9 @@ LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
 """Pauses before a busy controller is asked again. (sbatch itself has tried for two minutes.)"""
 
+ENDING_AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Pauses between looks at a job that has closed its set: it removes what it had on the nodes."""
+
 
 def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
     """Return a set's lock for a submitting controller."""
@@ -117,9 +120,10 @@ def submit(
     """Submit the set's job; return the valid submission.
 
     `allocation`: options beyond the set's bundle. `edited` accepts the bundle's files as they are
-    now. `nexp` extends the set (extend.py). Raises SetError if another controller works on the set,
-    a job of it is alive, or no run is missing; SchedulerError if the scheduler refused;
-    SchedulerUnknown if a job may exist now.
+    now. `nexp` extends the set (extend.py). A job that has closed the set is waited for, half a
+    minute at most. Raises SetError if another controller works on the set, a job of it is alive, or
+    no run is missing; SchedulerError if the scheduler refused; SchedulerUnknown if a job may exist
+    now.
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
@@ -134,6 +138,11 @@ def submit(
         if nexp <= run_set.record.nexp:
             _refuse_finished(run_set, world)
         live = settle(run_set, scheduler, world)
+        for pause_s in ENDING_AGAIN_S:
+            if live is None or not _closed(run_set, live):
+                break
+            world.pause(pause_s)
+            live = settle(run_set, scheduler, world)
         if live is not None:
             raise _already(run_set, live)
         program = _verified_bundle(run_set, edited=edited, world=world)
@@ -442,10 +451,15 @@ def _refuse_finished(run_set: RunSet, world: World) -> None:
         )
 
 
+def _closed(run_set: RunSet, job: Job) -> bool:
+    """Whether a live job has written its last record, as `submit --wait` and `watch` show."""
+    record = SetEvidence(run_set.layout.root).job
+    return record is not None and record.final and record.job_id == job.id
+
+
 def _already(run_set: RunSet, job: Job) -> SetError:
     root = run_set.layout.root
-    closed = SetEvidence(root).job
-    if closed is not None and closed.final and closed.job_id == job.id:
+    if _closed(run_set, job):
         return SetError(
             f"job {job.id} ({job.state}) of {run_set.name} has closed the set and is still ending",
             hint=f"in a minute: orchestrator resume {quoted(root)}",

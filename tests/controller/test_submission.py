@@ -23,7 +23,13 @@ from orchestrator.onnode.kernel.records import JobRecord, read, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import read as read_lease
-from orchestrator.runset.submit import controller_lock, job_environment, submissions, submit
+from orchestrator.runset.submit import (
+    ENDING_AGAIN_S,
+    controller_lock,
+    job_environment,
+    submissions,
+    submit,
+)
 from orchestrator.scheduler import Job, JobRequest
 
 
@@ -149,6 +155,42 @@ def test_a_job_that_appears_late_is_adopted(run_set: RunSet) -> None:
     assert [(record.state, record.job_id) for record in submissions(run_set.layout)] == [
         ("submitted", "55")
     ]
+
+
+@pytest.mark.parametrize("looks", [1, 3, len(ENDING_AGAIN_S), len(ENDING_AGAIN_S) + 1])
+def test_a_job_that_has_closed_the_set_is_waited_for(run_set: RunSet, looks: int) -> None:
+    """`submit --wait` ends with the job's last record; `resume` may be the next word of a script."""
+
+    class Ending(Cluster):
+        def jobs(self, **wanted: Iterable[str]) -> dict[str, Job]:
+            found = super().jobs(**wanted)
+            self.looked += 1
+            if self.looked == looks:
+                self.known.clear()
+            return found
+
+        looked = 0
+
+    cluster, world = Ending(), Hasty()
+    cluster.known["7"] = Job("7", f"orch-{run_set.name}", "RUNNING")
+    write(JobRecord(job_id="7", state="complete"), run_set.layout.job("7"))
+    if looks <= len(ENDING_AGAIN_S):
+        assert submit(run_set, cluster, world=world).state == "submitted"
+        assert world.pauses == list(ENDING_AGAIN_S[:looks])
+    else:
+        with pytest.raises(SetError, match=r"job 7 \(RUNNING\) .* is still ending"):
+            submit(run_set, cluster, world=world)
+        assert cluster.submitted == [] and world.pauses == list(ENDING_AGAIN_S)
+
+
+def test_a_job_that_works_is_not_waited_for(run_set: RunSet) -> None:
+    cluster, world = Cluster(), Hasty()
+    cluster.known["7"] = Job("7", f"orch-{run_set.name}", "RUNNING")
+    for record in (JobRecord(job_id="7", state="running"), JobRecord(job_id="6", state="complete")):
+        write(record, run_set.layout.job(record.job_id))
+        with pytest.raises(SetError, match="a set has one job at a time"):
+            submit(run_set, cluster, world=world)
+    assert world.pauses == []
 
 
 def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> None:
