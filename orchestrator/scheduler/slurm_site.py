@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from orchestrator.errors import SchedulerError
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
+from orchestrator.scheduler.slurm_nodes import minutes_of
+from orchestrator.words import count, duration
 
 _GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")
 
@@ -26,8 +28,18 @@ class Partition:
 
     @property
     def description(self) -> str:
-        gpus = f"{self.gpus} GPUs each by GRES" if self.gpus else "no GPUs by GRES"
-        return f"{self.nodes} node{'s' * (self.nodes != 1)}, {gpus}, jobs up to {self.limit}"
+        gpus = f"{count(self.gpus, 'GPU')} each" if self.gpus else "no GPUs"
+        time = f"jobs of up to {self.longest}" if self.longest else "no time limit"
+        return f"{count(self.nodes, 'node')} with {gpus} (GRES), {time}"
+
+    @property
+    def longest(self) -> str:
+        """The longest job for people; "" without a limit."""
+        try:
+            minutes = minutes_of(self.limit)
+        except ValueError:
+            return self.limit
+        return "" if minutes is None else duration(60 * minutes, parts=3)
 
 
 def partitions() -> list[Partition]:

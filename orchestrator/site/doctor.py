@@ -190,11 +190,11 @@ def _scheduler(site: Site, path: Path) -> Row:
             else advice.PING,
         )
     text = "; ".join(
-        f"{partition.name}: {partition.description}"
+        f"partition {partition.name}: {partition.description}"
         for partition in known.values()
         if partition.name in _names(site, list(known))
     )
-    return _row("slurm", "pass", f"answers; {text}")
+    return _row("slurm", "pass", f"reachable; {text}")
 
 
 def _names(site: Site, known: list[str]) -> list[str]:

@@ -115,7 +115,7 @@ def _partition(
         f"{partition.name}: {partition.description}.",
         *_some("There are also", others),
     )
-    if partition.limit.lower() not in ("infinite", "unlimited"):
+    if partition.longest:
         draft.remark("time_limit", f"Partition {partition.name} allows {partition.limit} at most.")
     if not partition.gpus:
         draft.put(

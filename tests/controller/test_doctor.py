@@ -19,6 +19,7 @@ from orchestrator.onnode.policy.verdict import Row
 from orchestrator.published import of_set
 from orchestrator.render import render_bundle
 from orchestrator.runset.create import describe
+from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.doctor import _with_command
 
 Fake = Callable[[str, str], Path]
@@ -138,7 +139,8 @@ def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Pa
     path.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n")
     answer = rows(cli, "--site", path)
     assert "checking 1 of 2 nodes of partition gpu\n" in cli.err
-    assert answer["slurm"]["text"] == "answers; gpu: 2 nodes, 8 GPUs each by GRES, jobs up to 30"
+    shown = "reachable; partition gpu: 2 nodes with 8 GPUs each (GRES), jobs of up to 30m"
+    assert answer["slurm"]["text"] == shown
     assert "--nodelist=n2 " in calls.read_text()
     assert (
         answer["node"]["verdict"] == "fail"
@@ -340,3 +342,11 @@ def test_problems_of_nodes_end_in_a_command(check: str, scheduler: str, fix: str
     if fix.startswith("scontrol"):
         watched = Row("n1", check, "warn", 1, "corrected errors: GPU 1: 2", "watch these GPUs")
         assert _with_command(watched, entry) == watched
+
+
+def test_the_time_limit_of_a_partition_is_said_as_a_person_would() -> None:
+    known = Partition("batch", True, True, "infinite", 8, 8)
+    assert known.description == "8 nodes with 8 GPUs each (GRES), no time limit"
+    short = replace(known, limit="1-12:00:00", nodes=1, gpus=0)
+    assert short.description == "1 node with no GPUs (GRES), jobs of up to 1d12h"
+    assert replace(known, limit="odd").description.endswith("jobs of up to odd")

@@ -74,8 +74,8 @@ def test_what_slurm_and_a_node_tell_is_in_the_file(
     )
     text = Path("site.yaml").read_text()
     for answer in (
-        "gpu: 8 nodes, 8 GPUs each by GRES, jobs up to 2-00:00:00.",
-        "cpu: 4 nodes, no GPUs by GRES, jobs up to infinite",
+        "gpu: 8 nodes with 8 GPUs each (GRES), jobs of up to 2d.",
+        "cpu: 4 nodes with no GPUs (GRES), no time limit",
         "Partition gpu allows 2-00:00:00 at most.",
         "Yours are mlperf; other.",
         "Active for you: mine.",

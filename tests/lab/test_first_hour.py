@@ -38,7 +38,7 @@ def test_the_first_hour(lab: Lab) -> None:
     text = (folder / "site.yaml").read_text()
     for told in (
         "partition: batch\n",
-        "8 GPUs each by GRES",
+        "8 GPUs each (GRES)",
         "  engine: docker\n",
         f"log_dir: {folder}/results\n",
     ):
