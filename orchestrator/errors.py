@@ -47,8 +47,8 @@ REPEATED = ("--override", "--env", "--sbatch", "--systems-dir")
 
 
 class Fix:
-    """A command to paste that fixes an error: `command`, or the typed command with other
-    options."""
+    """A command to paste that fixes an error: `command`, the typed command with other options, or
+    another command."""
 
     def __init__(
         self,
@@ -56,19 +56,29 @@ class Fix:
         options: tuple[str, ...] = (),
         without: str = "",
         again: tuple[str, ...] = (),
+        other: tuple[str, ...] = (),
+        first: tuple[str, ...] = (),
     ) -> None:
         """`options`: names and values in turn, replacing those of the typed command. `without`: an
         option to leave out; `options` are for a typed command that lacks it. `again`: words to add
-        as they are."""
+        as they are. `other`: words of another command, for the same site file; `first`: the same,
+        before the typed command."""
         self.command, self.options = command, options
         self.without, self.again = without, again
+        self.other, self.first = other, first
 
     def line(self, typed: Sequence[str]) -> str:
         """Return the command. `typed`: the words after `orchestrator`."""
-        if self.command or not typed:
+        if self.command:
             return self.command
         from shlex import join
 
+        if another := self.other or self.first:
+            command = join(["orchestrator", *another, *_site_option(typed)])
+            repeated = join(["orchestrator", *typed]) if self.first and typed else ""
+            return " && ".join(filter(None, (command, repeated)))
+        if not typed:
+            return ""
         shorter = _without(typed, self.without)
         if self.without and shorter != [*typed]:
             return join(["orchestrator", *shorter])
@@ -77,6 +87,14 @@ class Fix:
             key = value.partition("=")[0] + "=" if name in REPEATED else ""
             words = _without(words, name, key)
         return join(["orchestrator", *words, *self.options])
+
+
+def _site_option(words: Sequence[str]) -> list[str]:
+    """Return --site and its value, as typed."""
+    for number, word in enumerate(words):
+        if word == "--site" or word.startswith("--site="):
+            return [*words[number : number + 1 + (word == "--site")]]
+    return []
 
 
 def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:

@@ -1,5 +1,6 @@
 """Show the site file in use, its source, and its values with their lines; with --all also every
-default.
+default. With --set write a value into the file, where it holds for all commands (`--override` of
+other commands: for one); its comments stay.
 
 The site file is that of --site, else of $ORCHESTRATOR_SITE, else ./site.yaml (not another user's),
 else ~/.config/orchestrator/site.yaml. Values in options of other programs
@@ -8,26 +9,30 @@ are not shown (`--export=...`): they can be secrets.
 example:
   orchestrator config
   orchestrator config --all
+  orchestrator config --set data.flux1.DATADIR               # asks for the folder
+  orchestrator config --set partition=batch --set spares=2
   orchestrator config --site /shared/mlperf/site.yaml --json
 """
 
 from __future__ import annotations
 
 import json
+import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orchestrator.cli.arguments import add_flag, add_json, add_site
+from orchestrator.cli.arguments import add_flag, add_json, add_option, add_site, site_value
 from orchestrator.cli.command import Command
 from orchestrator.cli.debug import without_values
 from orchestrator.cli.finding import find_site_and_source, need_site
-from orchestrator.cli.output import print_facts, print_json, print_table
-from orchestrator.errors import ExitCode
-from orchestrator.words import TextTable
+from orchestrator.cli.output import ask, note, print_facts, print_json, print_table
+from orchestrator.errors import ExitCode, UsageError
+from orchestrator.words import TextTable, quoted
 
 if TYPE_CHECKING:
+    from orchestrator.model import Site
     from orchestrator.model.part import DocumentPart
     from orchestrator.model.source import Document, Key
 
@@ -45,6 +50,16 @@ class Value(NamedTuple):
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_flag(parser, "--all", "also keys that the site file leaves at their default")
+    add_option(
+        parser,
+        "--set",
+        "KEY[=VALUE]",
+        "write a value into the site file; without =VALUE ask for it; may be repeated",
+        dest="wanted",
+        action="append",
+        type=_key_and_value,
+        default=[],
+    )
     add_site(parser)
     add_json(parser)
 
@@ -55,9 +70,14 @@ def run(args: Namespace) -> int:
 
     path, source = find_site_and_source(args.site)
     path = (path or need_site(args.site)).absolute()
+    if args.wanted:
+        _set(path, args.wanted)
     document = read(path)
     site = site_of(document, [])
     found = [one for one in _values(site, document, ()) if args.all or one.line]
+    if args.wanted:
+        keys = [key for key, _ in args.wanted]
+        found = [one for one in found if any(f"{one.key}.".startswith(f"{key}.") for key in keys)]
     if args.json:
         values = [
             {**one._asdict(), "origin": "site file" if one.line else DEFAULT} for one in found
@@ -68,6 +88,41 @@ def run(args: Namespace) -> int:
     print()
     print_table(VALUES, [_row(one, path) for one in found])
     return ExitCode.OK
+
+
+def _key_and_value(text: str) -> tuple[str, str | None]:
+    return site_value(text) if "=" in text else (site_value(f"{text}=")[0], None)
+
+
+def _set(path: Path, wanted: Sequence[tuple[str, str | None]]) -> None:
+    from orchestrator.model import load_site
+    from orchestrator.site.edit import set_values
+
+    site = load_site(path)
+    given = [(key, _asked(site, key) if value is None else value) for key, value in wanted]
+    set_values(path, given)
+
+
+def _asked(site: Site, key: str) -> str:
+    """Return a key's value as YAML, from the user."""
+    from orchestrator.resources import user_path
+    from orchestrator.site.data_folders import question
+    from orchestrator.site.site_file import yaml_value
+
+    section, workload, variable = [*key.split("."), "", ""][:3]
+    is_folder = section == "data" and key.count(".") == 2
+    if is_folder:
+        answer = ask(question(workload, variable), site.data.get(workload, {}).get(variable, ""))
+    else:
+        answer = ask(f"value of {key}")
+    if not answer:
+        raise UsageError(f"no value was given for {key}", hint=f"--set {quoted(f'{key}=')}VALUE")
+    if not is_folder:
+        return answer
+    folder = str(user_path(answer))
+    if not os.path.isdir(folder):
+        note(f"note: {folder} does not exist here")
+    return yaml_value(folder)
 
 
 def _values(part: DocumentPart, document: Document, above: Key) -> Iterator[Value]:

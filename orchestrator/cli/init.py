@@ -21,7 +21,7 @@ from pathlib import Path
 
 from orchestrator.cli.arguments import add_choice, add_flag, add_json, add_option, add_text
 from orchestrator.cli.command import Command
-from orchestrator.cli.output import note, print_json
+from orchestrator.cli.output import ask, note, print_json
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
 from orchestrator.words import quoted
@@ -66,7 +66,9 @@ def run(args: Namespace) -> int:
     wishes = Wishes(
         args.scheduler, args.partition, args.account, args.log_dir, args.name, tuple(args.data)
     )
-    draft = find(wishes, _ask if asking else lambda _, default: default, note)
+    draft = find(
+        wishes, lambda question, default: (asking and ask(question, default)) or default, note
+    )
     write_site(path, draft, short=args.short)
     if args.json:
         members = {
@@ -93,13 +95,6 @@ def _data(text: str) -> tuple[str, str]:
     if not equals or not name or not folder:
         raise ArgumentTypeError(f"{text!r} is not WORKLOAD=DIR")
     return name, folder
-
-
-def _ask(question: str, default: str) -> str:
-    try:
-        return input(f"{question} [{default}]: ").strip() or default
-    except EOFError:
-        return default
 
 
 COMMAND = Command(

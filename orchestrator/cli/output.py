@@ -73,6 +73,15 @@ def note(text: str) -> None:
         print("\n".join(lines), file=sys.stderr)
 
 
+def ask(question: str, default: str = "") -> str:
+    """Return the answer, an empty one as `default`; "" at the end of the input."""
+    shown = f"{question} [{default}]: " if default else f"{question}: "
+    try:
+        return input(shown if sys.stdin.isatty() else "").strip() or default
+    except EOFError:
+        return ""
+
+
 class Shown:
     """Foreign bytes as terminal text, piece by piece; a lone carriage return also ends a line."""
 

@@ -39,9 +39,6 @@ _WORDS = {
 }
 
 
-_OVERRIDE = "--override"
-
-
 class Problem(NamedTuple):
     """A problem in a document, or in an option (line 0). `key` is in the form of `key_text`; "" is
     the document, or the option's whole value."""
@@ -68,6 +65,8 @@ class Document:
     """If the document extends another: key -> document, and the key there."""
     typed: list[Key] = field(default_factory=list)
     """Keys with values from the command line."""
+    option: str = "--override"
+    """The option that gave them."""
 
     def origin(self, key: Key) -> tuple[Document, Key]:
         """Return the document and key where `key` was written; a missing key counts as its nearest
@@ -92,7 +91,7 @@ class Document:
         if typed:
             below = key_text(key) if key != typed else ""
             self.problems.append(
-                Problem(f"{_OVERRIDE} {'.'.join(map(str, typed))}", 0, below, text)
+                Problem(f"{self.option} {'.'.join(map(str, typed))}", 0, below, text)
             )
             return
         home, _ = self.origin(key)
@@ -103,7 +102,7 @@ class Document:
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, by line."""
         if self.problems:
-            typed = any(problem.path.startswith(_OVERRIDE) for problem in self.problems)
+            typed = any(problem.path.startswith(self.option) for problem in self.problems)
             fix = Fix("orchestrator docs keys") if typed else None
             raise DescriptorError(sorted(set(self.problems)), hint=hint, fix=fix)
 
@@ -138,7 +137,15 @@ def read(path: Path) -> Document:
     """Read a mapping. Raises DescriptorError if the file is unreadable, no YAML, or not exactly one
     mapping."""
     document = Document(path)
-    text = _text(document)
+    return _parsed(document, _text(document))
+
+
+def parsed(path: Path, text: str) -> Document:
+    """Return what read() returns if the file holds `text`."""
+    return _parsed(Document(path), text)
+
+
+def _parsed(document: Document, text: str) -> Document:
     _build(document, text)
     if not document.problems and not isinstance(document.data, dict):
         document.add((), _not_a_mapping(document.data))
@@ -146,12 +153,15 @@ def read(path: Path) -> Document:
     return document
 
 
-def override(document: Document, given: Iterable[tuple[str, str]]) -> None:
+def override(
+    document: Document, given: Iterable[tuple[str, str]], option: str = "--override"
+) -> None:
     """Replace values: `a.b` and YAML, such as `[x, y]`. Raises DescriptorError if a value is no
     YAML."""
+    document.option = option
     for name, text in given:
         key: Key = tuple(name.split("."))
-        value = Document(Path(f"{_OVERRIDE} {name}"))
+        value = Document(Path(f"{option} {name}"))
         _build(value, text)
         value.check()
         below = document.data

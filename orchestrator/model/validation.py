@@ -44,7 +44,7 @@ def validate_file(
         )
         document.check()
     if kind == "site":
-        return kind, _check_site(catalogue, document, profile_problem)
+        return kind, check_site(catalogue, document, profile_problem)
     if kind in others:
         others[kind](path)
     elif kind in SHARED:
@@ -84,9 +84,12 @@ def _check_system(catalogue: Catalogue, path: Path) -> list[str]:
     return [warning for warning in warnings if warning]
 
 
-def _check_site(
-    catalogue: Catalogue, document: Document, profile_problem: Callable[[str], str]
+def check_site(
+    catalogue: Catalogue,
+    document: Document,
+    profile_problem: Callable[[str], str] = lambda profile: "",
 ) -> list[str]:
+    """Return warnings of a site document. Raises DescriptorError with every problem."""
     names = catalogue.workload_names()
     data, tuning = document.data.get("data"), document.data.get("tuning")
     for name, folders in data.items() if isinstance(data, dict) else ():

@@ -46,10 +46,14 @@ def asked_folders(ask: Callable[[str, str], str]) -> Folders:
         if name in ("", SKIP):
             continue
         for variable in _variables(_known(name, known), name):
-            folder = ask(f"folder of the data of {name} ({variable}), as nodes see it", SKIP)
+            folder = ask(question(name, variable), SKIP)
             if folder not in ("", SKIP):
                 found.setdefault(name, {})[variable] = _absolute(folder, f"{name}, {variable}")
     return found
+
+
+def question(workload: str, variable: str) -> str:
+    return f"folder of the data of {workload} ({variable}), as nodes see it"
 
 
 def _workloads() -> dict[str, Workload]:

@@ -43,6 +43,15 @@ def test_the_typed_command_with_other_options() -> None:
     assert without.line(["submit", "S"]) == "orchestrator submit S --override 'exclude=[]'"
     assert Fix(again=("--others",)).line(["cancel", "a b"]) == "orchestrator cancel 'a b' --others"
     assert Fix("df -h /x").line(typed) == "df -h /x"
+    first = Fix(first=("config", "--set", "k"))
+    assert first.line(["submit", "S", "--site", "a b"]) == (
+        "orchestrator config --set k --site 'a b' && orchestrator submit S --site 'a b'"
+    )
+    other = Fix(other=("prepare", "w"))
+    assert (
+        other.line(["submit", "S", "--site=s", "--nexp", "1"]) == "orchestrator prepare w --site=s"
+    )
+    assert first.line([]) == "orchestrator config --set k"
 
 
 def test_nodes_in_few_words() -> None:

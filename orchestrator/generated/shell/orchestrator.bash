@@ -30,7 +30,7 @@ __orchestrator_options() {
     'images') echo '--round --systems-dir --image --site --nodes --via --tar --tree --expect --limit --timeout --from --engine --engine-command --ssh-config --command --partial -o --output --always --registry --login --password-stdin --others --json' ;;
     'prepare') echo '--site --override --systems-dir --round --check --dry-run --with --hf-token-file --force-space --image --engine --verbose --json' ;;
     'tune') echo '--nodes --via --profile --workload --round --owner --for --all-owners --sudo --ask-sudo-password --sudo-password-fd --ssh-config --parallel --timeout --site --json' ;;
-    'config') echo '--all --site --json' ;;
+    'config') echo '--all --set --site --json' ;;
     'validate') echo '--systems-dir --site --json' ;;
     'render') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch -o --output --diff --image-config --force --json' ;;
     'rehearse') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --time --cluster --run-time --fault --faults --seed --resume-after -o --output --node-mtbf --trials --node-repair --within --json' ;;
@@ -216,6 +216,7 @@ __orchestrator_takes() {
     'tune --parallel') echo 'any' ;;
     'tune --timeout') echo 'any' ;;
     'tune --site') echo 'files' ;;
+    'config --set') echo 'any' ;;
     'config --site') echo 'files' ;;
     'validate --systems-dir') echo 'files' ;;
     'validate --site') echo 'files' ;;

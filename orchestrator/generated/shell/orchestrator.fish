@@ -339,6 +339,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l timeout -x -d 
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from tune' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__fish_seen_subcommand_from config' -l all -d 'also keys that the site file leaves at their default'
+complete -c orchestrator -n '__fish_seen_subcommand_from config' -l set -x -d 'write a value into the site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from config' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from config' -l json -d 'print JSON instead of text'
 complete -c orchestrator -n '__fish_seen_subcommand_from validate' -l systems-dir -r -F -d 'a folder with descriptors of your own'
