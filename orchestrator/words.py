@@ -188,7 +188,8 @@ class TextTable:
     The first column is a row's subject: never folded or dropped, so that it can be copied. `right`
     is aligned right; `states` get signs and colours. While lines are too long, empty columns are
     dropped; then the texts of `below` move, indented, under their row; then columns are dropped in
-    the order of `leave`. Columns still too wide are folded.
+    the order of `leave`. Columns still too wide are folded, but never `commands`, which are of
+    `below`: pasted, a broken command would be two.
     """
 
     def __init__(
@@ -198,17 +199,20 @@ class TextTable:
         states: Sequence[str] = ("STATE",),
         below: Sequence[str] = (),
         leave: Sequence[str] = (),
+        commands: Sequence[str] = (),
     ) -> None:
-        self.columns, self.right, self.states, self.below, self.leave = (
+        self.columns, self.right, self.states, self.below, self.leave, self.commands = (
             columns,
             right,
             states,
             below,
             leave,
+            commands,
         )
 
     def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return header and rows. No line is wider than the screen, except a single id."""
+        """Return header and rows. No line is wider than the screen, except a single id, a word of
+        `below` or a command."""
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
         shown, under = self._fitting(table, screen)
         widths = {name: self._width(name, table, screen) for name in shown}
@@ -218,11 +222,12 @@ class TextTable:
         for row in table:
             out += self._row(row, widths, screen)
             for name in under:
-                if row[name] not in ("", "-"):
-                    out += [
-                        INDENT + line
-                        for line in folded(row[name], (screen.width or 80) - len(INDENT))
-                    ]
+                if row[name] in ("", "-"):
+                    continue
+                width = (screen.width or 80) - len(INDENT)
+                whole = name in self.commands
+                texts = [row[name]] if whole else folded(row[name], width, whole=True)
+                out += [INDENT + text for text in texts]
         return out
 
     def _width(self, name: str, table: list[dict[str, str]], screen: Screen) -> int:
@@ -249,7 +254,7 @@ class TextTable:
             if name in shown and too_wide():
                 shown.remove(name)
                 under += [name] if name in self.below and name not in silent else []
-        return shown, under
+        return shown, sorted(under, key=self.columns.index)
 
     def _fold(self, widths: dict[str, int], width: int) -> None:
         """Narrow the widest columns until a line fits, never the first."""

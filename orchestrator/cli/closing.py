@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import replace
 from shlex import join, quote
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrator.evidence.explain import Explanation
     from orchestrator.evidence.picture import SetPicture
+    from orchestrator.model import Site
 
 TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held"})
 WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", "partition_limit"})
@@ -88,47 +90,45 @@ class Trouble(NamedTuple):
         return " ".join([self.picture.reason, *(proof.text for proof in self.found.evidence)])
 
 
-def _again(trouble: Trouble, *overrides: str) -> str:
-    """Submit the set again with other values of the site file."""
+def _words(trouble: Trouble) -> list[str]:
+    """Return the words that submit the set again."""
     record = trouble.picture.record
     if record is None:
-        return ""
-    words = ["orchestrator", "submit", record.system, record.workload, "--nexp", str(record.nexp)]
+        return []
+    words = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
     words += ["--round", record.round] if record.round else []
-    words += ["--site", trouble.site] if trouble.site else []
-    return join([*words, *(word for value in overrides for word in ("--override", value))])
+    return words + (["--site", trouble.site] if trouble.site else [])
+
+
+def _again(trouble: Trouble, *overrides: str) -> str:
+    """Submit the set again with other values of the site file."""
+    words = [word for value in overrides for word in ("--override", value)]
+    return join(["orchestrator", *_words(trouble), *words])
 
 
 def _name_data(trouble: Trouble) -> str:
-    from orchestrator.model.prerequisites import likely_folder
+    from orchestrator.model.prerequisites import likely_folder, name_folders
 
     record = trouble.picture.record
     match = re.search(r"(\w+) is not set", trouble.text)
     if record is None or match is None:
         return ""
-    key, data = f"data.{record.workload}.{match[1]}", _site_data(trouble.site)
-    others = [str(folder) for folders in data.values() for folder in folders.values()]
-    log_dir = str(trouble.picture.root.parent)
-    folder = data.get(record.workload, {}).get(match[1]) or likely_folder(
-        record.workload, match[1], os.environ, others, log_dir
-    )
-    if os.path.isdir(folder):
-        return _again(trouble, f"{key}={folder}")
-    made = f"orchestrator prepare {quoted(record.workload)}{trouble.site_option}"
-    return f"{made} --override {quote(f'{key}={folder}')}"
+    site = _site(trouble)
+    folder = likely_folder(site, record.workload, match[1], os.environ)
+    need = name_folders(record.workload, {match[1]: folder})
+    return need.fix.line(_words(trouble)) if need.fix else ""
 
 
-def _site_data(site: str | None) -> dict[str, dict[str, str]]:
-    """Return workload -> variable -> data folder, from the user's site file."""
+def _site(trouble: Trouble) -> Site:
+    """Return the user's site; without one, that of the set's log directory."""
     from orchestrator.cli.finding import find_site
     from orchestrator.errors import OrchestratorError
-    from orchestrator.model import load_site
+    from orchestrator.model import Site, load_site
 
-    try:
-        path = find_site(site)
-        return {**load_site(path).data} if path else {}
-    except OrchestratorError:
-        return {}
+    with suppress(OrchestratorError):
+        if path := find_site(trouble.site):
+            return load_site(path)
+    return Site(log_dir=str(trouble.picture.root.parent))
 
 
 def _find_data(trouble: Trouble) -> str:
@@ -144,8 +144,7 @@ def _find_data(trouble: Trouble) -> str:
     near = near_folder(match[2])
     if near:
         return _again(trouble, f"{key}={near}")
-    check = check_data(record.workload, key, match[2])
-    return f"{check}{trouble.site_option}"
+    return check_data(record.workload, key, match[2]).line(_words(trouble))
 
 
 def _load_image(trouble: Trouble) -> str:

@@ -105,6 +105,7 @@ def _set(path: Path, wanted: Sequence[tuple[str, str | None]]) -> None:
 
 def _asked(site: Site, key: str) -> str:
     """Return a key's value as YAML, from the user."""
+    from orchestrator.model.prerequisites import likely_folder
     from orchestrator.resources import user_path
     from orchestrator.site.data_folders import question
     from orchestrator.site.site_file import yaml_value
@@ -112,7 +113,9 @@ def _asked(site: Site, key: str) -> str:
     section, workload, variable = [*key.split("."), "", ""][:3]
     is_folder = section == "data" and key.count(".") == 2
     if is_folder:
-        answer = ask(question(workload, variable), site.data.get(workload, {}).get(variable, ""))
+        answer = ask(
+            question(workload, variable), likely_folder(site, workload, variable, os.environ)
+        )
     else:
         answer = ask(f"value of {key}")
     if not answer:

@@ -28,19 +28,32 @@ from orchestrator.cli.arguments import add_flag, add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
 from orchestrator.cli.output import draw, is_verbose, note, print_json, print_table, screen
-from orchestrator.cli.preflight import add_nodes, check_nodes, names_nodes, requested_entry
+from orchestrator.cli.preflight import (
+    add_nodes,
+    check_nodes,
+    entry_words,
+    names_nodes,
+    requested_entry,
+)
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.words import TextTable, cell, count, folded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from orchestrator.model import Entry
     from orchestrator.onnode.policy.verdict import Row
     from orchestrator.words import Screen
 
 CHECKS = TextTable(
-    "CHECK", "VERDICT", "WHERE", "WHAT", "FIX", states=("VERDICT",), below=("WHAT", "FIX")
+    "CHECK",
+    "VERDICT",
+    "WHERE",
+    "WHAT",
+    "FIX",
+    states=("VERDICT",),
+    below=("FIX", "WHAT"),
+    commands=("FIX",),
 )
 
 
@@ -70,7 +83,15 @@ def _check(args: Namespace) -> int:
         load_site(path)  # first: its errors name the file
         return requested_entry(args)
 
-    rows = list(examine(lambda: need_site(args.site), load, note, hosts_only=not args.system))
+    rows = list(
+        examine(
+            lambda: need_site(args.site),
+            load,
+            note,
+            names=entry_words(args),
+            hosts_only=not args.system,
+        )
+    )
     failed = [row.check for row in rows if row.verdict == "fail"]
     if args.json:
         print_json("doctor", {"fit": not failed, "checks": [asdict(row) for row in rows]})
@@ -106,26 +127,32 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
         # The user can change the reason for a skipped check with a remedy.
         if problem[0] in ("warn", "fail") or (problem[0] == "skip" and problem[3]):
             checks.setdefault(tuple(problem), []).append(check)
+    fixed: dict[tuple[str, ...], list[str]] = {}
+    for (state, where, text, remedy), names in checks.items():
+        # This host stands for the nodes that have its problem.
+        place = "" if HERE in where.split(",") else f" ({where})"
+        line = cell(f"{', '.join(names)}{place}: {text}")
+        fixed.setdefault((state, remedy, "" if remedy else line), []).append(line)
     order = ("skip", "warn", "fail")
-    for state, where, text, remedy in sorted(checks, key=lambda problem: order.index(problem[0])):
-        place = "" if where == HERE else f" ({where})"
-        head = f"{screen.state(state)}  "
-        line = cell(f"{', '.join(checks[state, where, text, remedy])}{place}: {text}")
-        first, *more = folded(line, screen.width - 8, whole=True) if screen.width else [line]
-        yield head + first
-        yield from (f"        {one}" for one in more)
+    for (state, remedy, _), lines in sorted(fixed.items(), key=lambda one: order.index(one[0][0])):
+        for line in lines:
+            parts = folded(line, screen.width - 8, whole=True) if screen.width else [line]
+            yield f"{screen.state(state)}  {parts[0]}"
+            yield from (f"        {part}" for part in parts[1:])
         if remedy:  # unfolded, for pasting
             yield f"        fix: {cell(remedy)}"
     yield verdict(rows)
 
 
 def verdict(rows: list[Row]) -> str:
-    """Return `ready, with 2 warnings`; not `ready` if something was not checked."""
-    failed = [row.check for row in rows if row.verdict == "fail"]
-    warnings = len({(row.text, row.remedy) for row in rows if row.verdict == "warn"})
+    """Return `ready, with 2 warnings`; not `ready` if something was not checked. A problem of this
+    host and of nodes, or of several checks, is one."""
+    failed = [row for row in rows if row.verdict == "fail"]
+    warnings = _distinct(row for row in rows if row.verdict == "warn")
     if failed:
+        checks = ", ".join(dict.fromkeys(row.check for row in failed))
         return (
-            f"not ready: {count(len(failed), 'problem')} ({', '.join(dict.fromkeys(failed))})"
+            f"not ready: {count(_distinct(failed), 'problem')} ({checks})"
             + f", {count(warnings, 'warning')}" * bool(warnings)
         )
     unchecked = dict.fromkeys(row.check for row in rows if row.verdict == "warn" and row.unchecked)
@@ -134,6 +161,10 @@ def verdict(rows: list[Row]) -> str:
         + f", with {count(warnings, 'warning')}" * bool(warnings)
         + f"; not checked: {', '.join(unchecked)}" * bool(unchecked)
     )
+
+
+def _distinct(rows: Iterable[Row]) -> int:
+    return len({(row.text, row.remedy) for row in rows})
 
 
 COMMAND = Command(

@@ -14,6 +14,8 @@ from orchestrator.trust import others
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from orchestrator.evidence.sets import RunSet
     from orchestrator.mllog.own import OwnRules
     from orchestrator.model import Catalogue, Entry, Site
@@ -256,9 +258,11 @@ def load_named(
         raise
 
 
-def load_asked(args: Namespace) -> Entry:
-    """Return the entry of add_entry()'s arguments; print its warnings. Raises DescriptorError for
-    rules that cannot score a set."""
+def load_asked(
+    args: Namespace, tell: Callable[[str], object] = note, known: Sequence[str] = ()
+) -> Entry:
+    """Return the entry of add_entry()'s arguments; `tell` its warnings, but those named in `known`.
+    Raises DescriptorError for rules that cannot score a set."""
     from orchestrator.mllog.rounds import ruleset_problem
 
     entry = load_named(args, need_site(args.site), dict(args.env))
@@ -266,14 +270,17 @@ def load_asked(args: Namespace) -> Entry:
         document = entry.documents.workload_document
         document.add(("rounds", entry.round, "ruleset"), problem)
         document.check()
-    print_warnings(entry)
+    print_warnings(entry, tell, known)
     return with_allocation(entry, args)
 
 
-def print_warnings(entry: Entry) -> None:
-    """Print warnings with their names for the site's `acknowledged`."""
+def print_warnings(
+    entry: Entry, tell: Callable[[str], object] = note, known: Sequence[str] = ()
+) -> None:
+    """Tell warnings with their names for the site's `acknowledged`."""
     for warning in entry.warnings:
-        note(f"warning: {warning} [{warning.name}]")
+        if warning.name not in known:
+            tell(f"warning: {warning} [{warning.name}]")
 
 
 def excluded(args: Namespace) -> list[str]:

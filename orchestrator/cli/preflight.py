@@ -7,6 +7,7 @@ import signal
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,18 +19,26 @@ from orchestrator.cli.arguments import (
     add_text,
 )
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import draw, note, print_json, screen
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
-from orchestrator.words import TextTable, clean
+from orchestrator.words import TextTable, cell, wrapped
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
     from orchestrator.nodes.names import NamedNode
-    from orchestrator.onnode.policy.verdict import NodeVerdict, Verdicts
+    from orchestrator.onnode.policy.verdict import CheckGroup, NodeVerdict, Verdicts
     from orchestrator.preflight.places import Request
+    from orchestrator.site.remedies import Remedies, RunOn
+    from orchestrator.words import Screen
 
 TABLE = TextTable(
-    "NODE", "VERDICT", "REASON", "REMEDY", states=("VERDICT",), below=("REASON", "REMEDY")
+    "NODE",
+    "VERDICT",
+    "REASON",
+    "FIX",
+    states=("VERDICT",),
+    below=("FIX", "REASON"),
+    commands=("FIX",),
 )
 EXAMPLE = "orchestrator doctor MI325X_08x08x32 flux1 --all-nodes"
 
@@ -71,6 +80,7 @@ def check_nodes(args: Namespace) -> int:
     from orchestrator.evidence.sets import check_log_dir
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
+    from orchestrator.site.remedies import Remedies
 
     entry = requested_entry(args)
     if not args.system:
@@ -82,13 +92,14 @@ def check_nodes(args: Namespace) -> int:
     log_dir = site_log_dir(entry.site)
     check_log_dir(log_dir)
     with _termination(), temporary_bundle(entry, log_dir) as bundle:
-        verdicts = _check(args, entry, Request(bundle, args.deep))
+        verdicts, run_on = _check(args, entry, Request(bundle, args.deep))
     if args.exclude_file:
         _write_excluded(Path(args.exclude_file), verdicts)
     if args.json:
         print_json("preflight", verdicts.to_json())
     else:
-        _print(verdicts, deep=args.deep)
+        remedies = Remedies(entry, entry_words(args), run_on)
+        draw(lines(verdicts, remedies, screen(), deep=args.deep))
     if any(node.silent for node in verdicts.nodes):
         return ExitCode.UNKNOWN
     return ExitCode.OK if verdicts.fit else ExitCode.NO_SCORE
@@ -126,8 +137,17 @@ def requested_entry(args: Namespace) -> Entry:
     return hosts_only(site)
 
 
-def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
+def entry_words(args: Namespace) -> list[str]:
+    """Return SYSTEM, WORKLOAD and the options of both, as typed."""
+    options = [("--round", args.round), *(("--systems-dir", one) for one in args.systems_dir)]
+    options.append(("--site", args.site))
+    words = [args.system, args.workload] if args.system else []
+    return words + [str(word) for pair in options if pair[1] for word in pair]
+
+
+def _check(args: Namespace, entry: Entry, request: Request) -> tuple[Verdicts, RunOn]:
     from orchestrator.preflight import places
+    from orchestrator.site.remedies import on_this_host, over_ssh, through_slurm
 
     via = args.via or entry.site.scheduler
     if via == "local":
@@ -136,24 +156,26 @@ def _check(args: Namespace, entry: Entry, request: Request) -> Verdicts:
                 "--nodes: without a scheduler this host is checked",
                 hint="--via ssh checks hosts by name",
             )
-        return places.on_this_host(request)
+        return places.on_this_host(request), on_this_host
     if via == "ssh":
         from orchestrator.nodes.ssh import Ssh
 
-        return places.over_ssh(
+        hosts = _hosts(args, entry)
+        verdicts = places.over_ssh(
             request,
-            _hosts(args, entry),
+            hosts,
             transport=Ssh(config_file=args.ssh_config),
             limit=args.parallel,
         )
+        return verdicts, over_ssh(hosts, args.ssh_config)
     from orchestrator.scheduler.slurm_variables import current_allocation
 
-    names = _names(args.nodes)
+    names, run_on = _names(args.nodes), through_slurm(entry.site.partition)
     allocation = current_allocation()
     if allocation.job and allocation.nodelist:
         chosen = _of_allocation(names, allocation.nodelist)
-        return places.in_allocation(request, chosen, os.environ)
-    return places.allocate(request, entry, names, note)
+        return places.in_allocation(request, chosen, os.environ), run_on
+    return places.allocate(request, entry, names, note), run_on
 
 
 # ---- nodes ----
@@ -202,55 +224,60 @@ def _of_allocation(names: list[str], nodelist: str) -> list[str]:
 # ---- output ----
 
 
-def _print(verdicts: Verdicts, *, deep: bool) -> None:
+def lines(verdicts: Verdicts, remedies: Remedies, screen: Screen, *, deep: bool) -> Iterator[str]:
     from orchestrator.evidence.checks import coverage
     from orchestrator.nodes.names import fold
 
     tested = [node for node in verdicts.nodes if node.verdict != "untested"]
-    common = _common_reasons(tested)
+    common = _common_groups(tested)
     rows: list[tuple[str, ...]] = []
     for node in verdicts.nodes:
-        rows += _node_rows(node, common)
-    for number, reason in enumerate(common):
-        rows.append(("all tested" if number == 0 else "", *reason))
-    print_table(TABLE, rows)
+        own = [group for group in node.groups if group not in common]
+        cells = _cells(own, remedies, [node.node])
+        if node.verdict == "untested":
+            cells.insert(0, (f"not tested: {node.problem or 'no answer'}", ""))
+        (reason, fix), *more = cells or [("", "")]
+        rows += [(node.node, node.verdict, reason, fix), *(("", "", *one) for one in more)]
+    cells = _cells(common, remedies, [node.node for node in tested])
+    for number, (group, (reason, fix)) in enumerate(zip(common, cells, strict=True)):
+        rows.append(("" if number else "all tested", group.verdict, reason, fix))
+    yield from TABLE.lines(rows, screen)
     for row in verdicts.together:
         remedy = f"; {row.remedy}" if row.remedy else ""
-        print(clean(f"{row.verdict}: {row.reason}{remedy}"))
+        yield from wrapped(cell(f"{row.verdict}: {row.reason}{remedy}"), screen.width)
     # Report the bandwidth test even if nothing is wrong.
     checks = [row for node in verdicts.nodes for row in node.rows]
     labels = {"pass": "deep", "skip": "bandwidth not measured"}
     measured = [(row.verdict, row.text) for row in checks if row.check == "deep"]
     for outcome, text in dict.fromkeys(measured):
         if outcome in labels:
-            print(clean(f"{labels[outcome]}: {text}"))
+            yield from wrapped(cell(f"{labels[outcome]}: {text}"), screen.width)
     if deep and not measured:
-        print("bandwidth not measured: no node passed its checks")
-    print(coverage(verdicts))
+        yield "bandwidth not measured: no node passed its checks"
+    yield coverage(verdicts)
     if verdicts.exclude:
-        print(f"exclude: {fold(verdicts.exclude)}")
+        yield f"exclude: {cell(fold(verdicts.exclude))}"
 
 
-def _common_reasons(tested: Sequence[NodeVerdict]) -> list[tuple[str, str, str]]:
+def _common_groups(tested: Sequence[NodeVerdict]) -> list[CheckGroup]:
     if len(tested) < 2:
         return []
     first, *others = tested
-    return [reason for reason in first.reasons if all(reason in node.reasons for node in others)]
+    return [group for group in first.groups if all(group in node.groups for node in others)]
 
 
-def _node_rows(
-    node: NodeVerdict, common: Sequence[tuple[str, str, str]]
-) -> Iterator[tuple[str, ...]]:
-    cells = [
-        (text, remedy)
-        for verdict, text, remedy in node.reasons
-        if (verdict, text, remedy) not in common
-    ]
-    if node.verdict == "untested":
-        cells.insert(0, (f"not tested: {node.problem or 'no answer'}", ""))
-    for number, texts in enumerate(cells or [("", "")]):
-        first = (node.node, node.verdict) if number == 0 else ("", "")
-        yield (*first, *texts)
+def _cells(
+    groups: Sequence[CheckGroup], remedies: Remedies, nodes: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return (reason, command) of each group on `nodes`."""
+    from orchestrator.onnode.policy.verdict import Row
+
+    cells = []
+    for group in groups:
+        row = Row(nodes[0], group.checks[0], group.verdict, 0, group.text, group.remedy)
+        row = remedies.with_command(row, nodes)
+        cells.append((replace(group, text=row.text).reason, row.remedy))
+    return cells
 
 
 def _write_excluded(path: Path, verdicts: Verdicts) -> None:

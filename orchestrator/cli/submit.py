@@ -31,16 +31,21 @@ from orchestrator.cli.arguments import add_flag, add_request
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
-from orchestrator.errors import ExitCode
+from orchestrator.errors import ExitCode, OrchestratorError
 from orchestrator.trust import replaceable
 from orchestrator.words import cell, count, duration, facts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.errors import UsageError
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
     from orchestrator.runset.start import Insist
     from orchestrator.scheduler import JobRequest
+
+    Tell = Callable[[str], object]
+    """Takes a remark for the user."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -94,18 +99,24 @@ def _wait(run_set: RunSet, site: str | None) -> int:
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     """Submit the set of the arguments of add_entry() and add_job()."""
-    entry = load_asked(args)
+    entry = _load(args, note)
     options = job_options(args, entry.site.scheduler)
-    insist = _insist(args) if args.force else None
+    insist = _insist(args, note) if args.force else None
     return submit_entry(
         entry, args.nexp, options=options, label=args.label or "", as_json=args.json, insist=insist
     )
 
 
-def _insist(args: Namespace) -> Insist:
+def _load(args: Namespace, tell: Tell) -> Entry:
+    from orchestrator.model.prerequisites import DATA
+
+    return load_asked(args, tell, known=[DATA])  # missing data are refused, with the reason
+
+
+def _insist(args: Namespace, tell: Tell) -> Insist:
     def show(problem: UsageError) -> None:
         fix = problem.fix.line(args.typed) if problem.fix else problem.hint
-        note(f"warning: {problem.message}\n  {fix}")
+        tell(f"warning: {problem.message}\n  {fix}")
 
     return show
 
@@ -114,15 +125,15 @@ def _warn(text: str) -> None:
     note(f"warning: {text}")
 
 
-def _warn_of_image(entry: Entry) -> None:
+def _warn_of_image(entry: Entry, tell: Tell) -> None:
     from orchestrator.cli.missing_image import missing_image
     from orchestrator.inspection.kept import command_for, kept_for
 
     if missing := missing_image(entry):
-        note("warning: {}\n  {}".format(*missing))
+        tell("warning: {}\n  {}".format(*missing))
     kept = kept_for(entry)
     if kept is not None and kept.errors:
-        note(f"warning: the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
+        tell(f"warning: the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
 
 
 def submit_entry(
@@ -141,7 +152,7 @@ def submit_entry(
     for need in needs(entry, os.environ):
         if not need.stops:
             note(f"warning: {need.text}; {need.remedy} --check")
-    _warn_of_image(entry)
+    _warn_of_image(entry, note)
     submitter, variable = entry.logged_submitter
     if submitter and entry.origins[variable].layer not in ("site", "command line"):
         note(
@@ -175,26 +186,43 @@ class SetRequest(NamedTuple):
     files: dict[str, bytes]
 
 
-def _request(args: Namespace) -> SetRequest:
+def _request(args: Namespace, tell: Tell) -> SetRequest:
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.start import compose
     from orchestrator.runset.submit import request_for
 
-    entry = load_asked(args)
-    _warn_of_image(entry)
+    entry = _load(args, tell)
+    _warn_of_image(entry, tell)
     options = job_options(args, entry.site.scheduler)
-    new = compose(entry, args.nexp, label=args.label or "", insist=_insist(args), warn=_warn)
+    new = compose(
+        entry,
+        args.nexp,
+        label=args.label or "",
+        insist=_insist(args, tell),
+        warn=lambda text: tell(f"warning: {text}"),
+    )
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)
     job = request_for(run_set, allocation=Allocation(further=options))
     return SetRequest(entry, run_set, job, new.files)
 
 
 def _show(args: Namespace) -> int:
-    asked = _request(args)
+    """Print the summary first: warnings would hide it."""
+    remarks: list[str] = []
+    try:
+        asked = _request(args, remarks.append)
+    except OrchestratorError:
+        for remark in remarks:
+            note(remark)
+        raise
     run_set, request = asked.run_set, asked.job
     argv = scheduler_of(run_set).command(request)
+    if not args.json:
+        remarks = [*facts(_summary(asked)), "", *remarks, *[""] * bool(remarks)]
+    for remark in remarks:
+        note(remark)
     if args.json:
         members = {
             "set": str(run_set.layout.root),
@@ -204,9 +232,6 @@ def _show(args: Namespace) -> int:
         }
         print_json("submit-dry-run", members)
         return ExitCode.OK
-    for line in facts(_summary(asked)):
-        note(line)
-    note("")
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
@@ -258,7 +283,7 @@ def _test(args: Namespace) -> int:
 
     from orchestrator.scheduler.slurm import Slurm
 
-    _, run_set, request, files = _request(args)
+    _, run_set, request, files = _request(args, note)
     refuse_without_scheduler(run_set.record.scheduler, "--test-only")
     with TemporaryDirectory() as folder:
         script = Path(folder) / "job.sh"

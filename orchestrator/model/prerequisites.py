@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import Fix, UsageError, closest
@@ -15,6 +15,7 @@ from orchestrator.words import quoted
 if TYPE_CHECKING:
     from orchestrator.model.documents import PrerequisitePart
     from orchestrator.model.entry import Entry
+    from orchestrator.model.site_documents import Site
 
 ACKNOWLEDGED = "prerequisites"
 DATA = "data"
@@ -55,11 +56,11 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
         if not environment.get(name):
             text = f"{entry.workload} needs {name} for {what}, and it is not set here"
             remedy = (
-                f"export {quoted(name)}=...; or `offline: true` in the site file, after "
-                "`orchestrator "
-                f"prepare {quoted(entry.workload)}`"
+                "the command below reads it unseen; or `offline: true` in the site "
+                f"file, after `orchestrator prepare {quoted(entry.workload)}`"
             )
-            yield UnmetNeed("environment", text, remedy, True)
+            ask = f"read -rs {quoted(name)} && export {quoted(name)}"
+            yield UnmetNeed("environment", text, remedy, True, Fix(ask))
     if ACKNOWLEDGED not in entry.site.acknowledged:
         for part in unmet(entry):
             text = f"{entry.system} needs {part.what}; the site mounts nothing at {part.mounted}"
@@ -76,19 +77,14 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
 
 def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
     given = entry.site.data.get(entry.workload, {})
-    unnamed = unnamed_folders(entry, environment)
+    if unnamed := unnamed_folders(entry, environment):
+        yield name_folders(entry.workload, unnamed)
     for name in dict.fromkeys(mount.variable for mount in entry.mounts):
         key = f"data.{entry.workload}.{name}"
-        if name in unnamed:
-            text = f"the site file names no folder for {key}, which the runs mount"
-            folder = unnamed[name]
-            there = os.path.isdir(folder)
-            fix = Fix(options=("--override", f"{key}={folder}")) if there else None
-            yield UnmetNeed(DATA, text, name_folders(entry.workload, unnamed), True, fix)
-        elif name in given and _surely_missing(given[name]):
+        if name in given and _surely_missing(given[name]):
             path = Path(given[name])
             text = f"{path} ({key} of the site file) does not exist"
-            fix = Fix(check_data(entry.workload, key, given[name]))
+            fix = check_data(entry.workload, key, given[name])
             if near := near_folder(str(path)):
                 text = f'{text}; did you mean "{near}"?'
                 fix = Fix(options=("--override", f"{key}={near}"))
@@ -97,28 +93,44 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
 
 
 def unnamed_folders(entry: Entry, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variable -> likely folder of the data that neither site file nor environment names."""
-    given = entry.site.data.get(entry.workload, {})
-    others = [place for folders in entry.site.data.values() for place in folders.values()]
-    log_dir = entry.site.log_dir or "/data/sets"
+    """Return variable -> likely_folder() of the data that neither site file nor environment
+    names."""
+    site, workload = entry.site, entry.workload
     return {
-        name: likely_folder(entry.workload, name, environment, others, log_dir)
+        name: likely_folder(site, workload, name, environment)
         for name in dict.fromkeys(mount.variable for mount in entry.mounts)
-        if name not in given and not (name in entry.site.pass_env and environment.get(name))
+        if name not in site.data.get(workload, {})
+        and not (name in site.pass_env and environment.get(name))
     }
 
 
-def likely_folder(
-    workload: str, name: str, environment: Mapping[str, str], others: Sequence[str], log_dir: str
-) -> str:
-    """Return the folder in the environment's variable, else a folder named after the workload, next
-    to the site's `others` or its sets."""
-    if os.path.isabs(value := environment.get(name, "")):
-        return value
-    places = [Path(folder) for folder in others]
-    named = [above / workload for place in places for above in (place.parent, place.parent.parent)]
-    shared = Path(log_dir).parent / "data" / workload
-    return str(next((folder for folder in named if folder.is_dir()), shared))
+def likely_folder(site: Site, workload: str, name: str, environment: Mapping[str, str]) -> str:
+    """Return the folder in the site file or the environment's variable, else an existing folder
+    named after the workload, next to the site's other data or its sets, else ""."""
+    named = site.data.get(workload, {}).get(name) or environment.get(name, "")
+    if os.path.isabs(named) and not _surely_missing(named):
+        return named
+    others = [Path(folder) for folders in site.data.values() for folder in folders.values()]
+    places = [above for folder in others for above in (folder.parent, folder.parent.parent)]
+    if site.log_dir:
+        places.append(Path(site.log_dir).parent / "data")
+    folders = [place / workload for place in places]
+    return str(next((folder for folder in folders if folder.is_dir()), ""))
+
+
+def name_folders(workload: str, folders: Mapping[str, str]) -> UnmetNeed:
+    """Return the need of a site file without the data folders of a workload. `folders`: variable ->
+    folder, "" if unknown: then the user is asked, as the data may be anywhere. A download to a
+    guessed place would neither find them nor set the key."""
+    keys = {f"data.{workload}.{variable}": folder for variable, folder in folders.items()}
+    text = f"the site file names no folder for {' and '.join(keys)}"
+    if all(keys.values()):
+        words = [("--override", f"{key}={folder}") for key, folder in keys.items()]
+        remedy = "--override names it for one command, `orchestrator config --set` for all"
+        return UnmetNeed(DATA, text, remedy, True, Fix(options=tuple(chain(*words))))
+    words = [("--set", key) for key in keys]
+    remedy = "the command below asks for it"
+    return UnmetNeed(DATA, text, remedy, True, Fix(first=("config", *chain(*words))))
 
 
 def near_folder(folder: str) -> str:
@@ -132,18 +144,9 @@ def near_folder(folder: str) -> str:
     return ""
 
 
-def name_folders(workload: str, folders: Mapping[str, str]) -> str:
-    """Return the remedy for a site file without the data folders of a workload."""
-    shown = ", ".join(f"{variable}: {folder}" for variable, folder in folders.items())
-    return (
-        f"add to the site file the folder that has the data, or that `orchestrator prepare "
-        f"{quoted(workload)}` is to fill: data: {{{workload}: {{{shown}}}}}"
-    )
-
-
-def check_data(workload: str, key: str, folder: str) -> str:
-    check = f"orchestrator prepare {quoted(workload)} --check"
-    return f"{check} --override {quote(f'{key}={folder}')}"
+def check_data(workload: str, key: str, folder: str) -> Fix:
+    """Return the command that shows which parts of the data a folder has."""
+    return Fix(other=("prepare", workload, "--check", "--override", f"{key}={folder}"))
 
 
 def _surely_missing(folder: str) -> bool:

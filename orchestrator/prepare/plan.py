@@ -203,10 +203,7 @@ def _folders(workload: str, part: PreparationRound, site: Site) -> dict[str, Pat
     folders = site.data.get(workload, {})
     wanted = list(dict.fromkeys(mount.variable for mount in part.mounts))
     missing = [variable for variable in wanted if variable not in folders]
-    if missing:
-        shown = dict.fromkeys(missing, f"/shared/data/{workload}")
-        raise UsageError(
-            f"the site file does not say where {' and '.join(missing)} of {workload} is",
-            hint=name_folders(workload, shown),
-        )
+    if missing:  # no likely folder: a wrong one would be filled
+        need = name_folders(workload, dict.fromkeys(missing, ""))
+        raise UsageError(need.text, hint=need.remedy, fix=need.fix)
     return {variable: Path(folders[variable]) for variable in wanted}

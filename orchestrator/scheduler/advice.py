@@ -5,8 +5,10 @@ A job may be a placeholder: `show_job("{job}")` gives a template.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from shlex import quote
 
+from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.words import quoted
 
 QUEUE_LISTING = "squeue"
@@ -53,10 +55,11 @@ def drain_node(node: str, reason: str) -> str:
     return f"scontrol update nodename={quote(node)} state=drain reason={quote(reason)}"
 
 
-def run_on(node: str, command: str, partition: str | None) -> str:
-    """The command that runs a shell's command on a node."""
+def run_on(nodes: Sequence[str], command: str, partition: str | None) -> str:
+    """The command that runs a shell's command on each of these nodes."""
     where = f" --partition={quote(partition)}" if partition else ""
-    return f"srun{where} --nodelist={quote(node)} bash -c {quote(command)}"
+    where += f" --nodes={len(nodes)}" if len(nodes) > 1 else ""
+    return f"srun{where} --nodelist={quote(fold(nodes))} bash -c {quote(command)}"
 
 
 def allocate(nodes: str, partition: str | None) -> str:

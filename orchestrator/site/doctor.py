@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING
 from orchestrator import __version__
 from orchestrator.errors import (
     DescriptorError,
+    OrchestratorError,
     SchedulerError,
     SetError,
     UsageError,
     closest,
     did_you_mean,
 )
-from orchestrator.model.prerequisites import name_folders, needs, unnamed_folders
+from orchestrator.model.prerequisites import needs
 from orchestrator.model.sites import group_problem
 from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
@@ -29,6 +29,7 @@ from orchestrator.runset.doubts import doubts
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
+from orchestrator.site.remedies import Remedies, on_this_host, through_slurm
 from orchestrator.trust import replaceable
 from orchestrator.words import quoted
 
@@ -45,12 +46,14 @@ def examine(
     load: Callable[[Path], Entry],
     progress: Callable[[str], None],
     *,
+    names: Sequence[str],
     hosts_only: bool,
 ) -> Iterator[Row]:
     """Yield the most important results first; skip checks whose precondition failed.
 
     `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable file.
-    `hosts_only`: the entry has no real system, so its requirements of a node are not checked.
+    `names`: as in Remedies. `hosts_only`: the entry has no real system, so its requirements of a
+    node are not checked.
     """
     yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")
     try:
@@ -64,10 +67,12 @@ def examine(
         yield _row("site", "fail", error.message, f"orchestrator validate {quoted(path)}")
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
+    is_local = entry.site.scheduler == "local"
+    run_on = on_this_host if is_local else through_slurm(entry.site.partition)
+    remedies = Remedies(entry, names, run_on)
     if problem := group_problem(entry.site):
-        line = quote("s/^shared_group:/#&/")
-        yield _row("shared_group", "fail", problem, f"sed -i {line} {quoted(path)}")
-    slurm = _scheduler(entry.site, path)
+        yield _row("shared_group", "fail", problem, remedies.set_key("shared_group", None))
+    slurm = _scheduler(entry.site, remedies.set_key)
     yield slurm
     if hosts_only:
         yield _row(
@@ -79,15 +84,10 @@ def examine(
     else:
         yield from _code(entry)
         yield from _contract(entry)
-        typed = ["submit", entry.system, entry.workload]
         for doubt in doubts(entry):
-            yield _row(doubt.check, "warn", doubt.text, doubt.fix.line(typed))
+            yield _row(doubt.check, "warn", doubt.text, doubt.fix.line(["submit", *names]))
         for need in needs(entry, os.environ):
-            if need.fix:
-                text = f"{need.text}; {need.remedy}"
-                yield _row(need.check, "fail", text, need.fix.line(typed))
-            else:
-                yield _row(need.check, "fail", need.text, need.remedy)
+            yield _row(need.check, "fail", *remedies.of_need(need))
     log_dir = Path(entry.site.log_dir or "")
     if not log_dir.is_dir():
         yield _row(
@@ -106,77 +106,36 @@ def examine(
         )
     if slurm.verdict != "fail":
         yield from (
-            _with_command(row, entry)
+            row if row.node == HERE else remedies.with_command(row)
             for row in _node(entry, log_dir, progress)
             if not (hosts_only and row.check in _OF_SYSTEM)
         )
-
-
-ON_NODE = {
-    "clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd",
-    "free_space": "df -h; docker system df",
-    "gpu_count": "sudo dmesg | grep -i amdgpu | tail -n 20",
-    "gpu_processes": "sudo fuser -v /dev/kfd",
-    "rdma": "rdma link; ibv_devinfo -l",
-    "root": "sudo -n -l",
-}
-"""Check -> command that fixes or shows the problem on its node."""
-FROM_HERE = {
-    "data": "orchestrator prepare {workload} --check",
-    "image": (
-        "orchestrator images pull {system} {workload} && "
-        "orchestrator images distribute {system} {workload}"
-    ),
-}
-"""The same on this host."""
-DRAINED = {"gpu_errors": "GPU errors", "gpu_links": "GPU links"}
-"""Check -> why Slurm gives its node no jobs until a repair."""
-
-
-def _with_command(row: Row, entry: Entry) -> Row:
-    """Replace the fix by this check's command, if any; the node's advice joins the text."""
-    if row.verdict not in ("warn", "fail") or row.unchecked:
-        return row
-    if row.check == "image" and entry.build is not None:
-        return row
-    local = entry.site.scheduler == "local"
-    if row.check == "data" and (unnamed := unnamed_folders(entry, os.environ)):
-        fix = name_folders(entry.workload, unnamed)
-    elif row.check in FROM_HERE:
-        names = {"system": entry.system, "workload": entry.workload}
-        fix = FROM_HERE[row.check].format(**{name: quoted(text) for name, text in names.items()})
-    elif row.check in DRAINED and row.verdict == "fail" and not local:
-        fix = advice.drain_node(row.node, DRAINED[row.check])
-    elif row.check in ON_NODE:
-        fix = ON_NODE[row.check].replace("docker ", f"{entry.container.engine} ")
-        fix = fix if local else advice.run_on(row.node, fix, entry.site.partition)
-    else:
-        return row
-    told = "" if row.check == "image" and entry.container.pull == "never" else row.remedy
-    return replace(row, text="; ".join(filter(None, (row.text, told))), remedy=fix)
 
 
 def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
     return Row(node, check, verdict, 0, " ".join(text.split()), remedy)
 
 
-def _scheduler(site: Site, path: Path) -> Row:
+def _with_hint(error: OrchestratorError) -> str:
+    return "; ".join(filter(None, (error.message, error.hint)))
+
+
+def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
     if site.scheduler == "local":
         return _row("slurm", "skip", "scheduler: local; this host is the node")
     try:
         known = {partition.name: partition for partition in partitions()}
     except SchedulerError as error:
-        return _row("slurm", "fail", error.message, error.hint or advice.PING)
+        return _row("slurm", "fail", _with_hint(error), advice.PING)
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in known:
             meant = did_you_mean(name, known)
             near = closest(name, known) or next(iter(known), "")
-            line = quote(f"s/^partition:.*/partition: {near}/")
             return _row(
                 "slurm",
                 "fail",
                 f"there is no partition {name}{meant}; the cluster has {', '.join(known)}",
-                f"sed -i {line} {quoted(path)}" if near else advice.PARTITIONS,
+                set_key("partition", near) if near else advice.PARTITIONS,
             )
         if not known[name].is_up:
             return _row("slurm", "fail", f"partition {name} is down", advice.show_partition(name))
@@ -185,9 +144,7 @@ def _scheduler(site: Site, path: Path) -> Row:
             "slurm",
             "fail",
             f"Slurm has no default partition, and the site names none of {', '.join(known)}",
-            f"echo partition: {quote(next(iter(known)))} >>{quoted(path)}"
-            if known
-            else advice.PING,
+            set_key("partition", next(iter(known))) if known else advice.PING,
         )
     text = "; ".join(
         f"partition {partition.name}: {partition.description}"
@@ -250,11 +207,10 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                     return
                 verdicts = places.allocate(request, entry, [idle], progress, of=len(states))
     except SetError as error:
-        fix = error.fix.command if error.fix else ""
-        text = f"{error.message}; {error.hint}" if fix and error.hint else error.message
-        yield _row("log_dir", "fail", text, fix or error.hint)
+        fix = error.fix.command if error.fix else f"df -h {quote(str(log_dir))}"
+        yield _row("log_dir", "fail", _with_hint(error), fix)
     except SchedulerError as error:
-        yield _row("node", "fail", error.message, error.hint)
+        yield _row("node", "fail", _with_hint(error), advice.PARTITIONS)
     else:
         yield from _verdict_rows(verdicts)
 

@@ -13,14 +13,25 @@ import outputs
 import pytest
 from controller_parts import Commands, one_node
 
-from orchestrator.errors import ExitCode
+from orchestrator.cli.doctor import summary, verdict
+from orchestrator.errors import ExitCode, Fix, SetError
 from orchestrator.model import Site, load_entry
+from orchestrator.nodes.names import NamedNode
+from orchestrator.onnode.policy.reports import CHECKS
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.published import of_set
 from orchestrator.render import render_bundle
 from orchestrator.runset.create import describe
 from orchestrator.scheduler.slurm_site import Partition
-from orchestrator.site.doctor import _with_command
+from orchestrator.site.remedies import (
+    DRIVER,
+    ON_NODE,
+    Remedies,
+    on_this_host,
+    over_ssh,
+    through_slurm,
+)
+from orchestrator.words import PIPE
 
 Fake = Callable[[str, str], Path]
 
@@ -117,11 +128,9 @@ def test_slurms_own_words(
     path.write_text(f"kind: site\npartition: {partition}\nlog_dir: {tmp_path}\n")
     answer = rows(cli, "--site", path)
     assert cli.code == ExitCode.NO_SCORE
-    assert (
-        answer["slurm"]["verdict"] == "fail"
-        and message in answer["slurm"]["text"]
-        and answer["slurm"]["remedy"]
-    )
+    assert answer["slurm"]["verdict"] == "fail" and message in answer["slurm"]["text"]
+    commands = ("scontrol ", f"orchestrator config --set partition=gpu --site {path}")
+    assert answer["slurm"]["remedy"].startswith(commands)
     assert "engine" not in answer
 
 
@@ -180,10 +189,13 @@ def test_data_that_are_not_prepared(cli: Commands, llama2: Path) -> None:
 def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
     """They may exist. A download of terabytes to a likely place would not set the key."""
     remedy = rows(cli, "MI325X_08x08x32", "flux1", "--site", site)["data"]["remedy"]
-    assert remedy.startswith("add to the site file the folder that has the data, or that `orch")
-    assert remedy.endswith("data: {flux1: {DATADIR: " + f"{site.parent}/data/flux1" + "}}")
+    asking = f"orchestrator config --set data.flux1.DATADIR --site {site} && orchestrator"
+    assert remedy == f"{asking} doctor MI325X_08x08x32 flux1 --site {site}"
     assert cli("prepare", "flux1", "--check", "--site", site).code == ExitCode.BAD_INPUT
-    assert "hint: add to the site file the folder" in cli.err
+    assert cli.err.endswith(f"\n  {asking} prepare flux1 --check --site {site}\n")
+    (site.parent / "data/flux1").mkdir(parents=True)
+    cli("prepare", "flux1", "--site", site)
+    assert cli.err.endswith(f"\n  {asking} prepare flux1 --site {site}\n"), "a guess is not filled"
     given = ("--override", f"data.flux1.DATADIR={site.parent}/none")
     assert cli("prepare", "flux1", "--check", "--site", site, *given).code == ExitCode.NO_SCORE
     hint = f"hint: orchestrator prepare flux1 --site {site} --override data.flux1.DATADIR="
@@ -199,7 +211,7 @@ def test_a_token_that_the_program_needs(
     what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", llama2)
     answer = rows(cli, *what)
     assert answer["environment"]["text"].startswith("llama2_70b_lora needs HF_TOKEN for config and")
-    assert answer["environment"]["remedy"].startswith("export HF_TOKEN=...")
+    assert answer["environment"]["remedy"] == "read -rs HF_TOKEN && export HF_TOKEN"
     assert cli("submit", *what).code == ExitCode.BAD_INPUT
     assert "needs HF_TOKEN" in cli.err and not list((llama2.parent / "sets").iterdir())
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -310,38 +322,140 @@ def test_a_log_directory_in_which_others_replace_sets(
     assert "log_dir_mode" not in rows(cli, "--site", site)
 
 
-FLUX1_FOLDER = (
-    "add to the site file the folder that has the data, or that `orchestrator prepare flux1` is to "
-    "fill: data: {flux1: {DATADIR: /shared/data/flux1}}"
-)
+ASK = "orchestrator config --set data.flux1.DATADIR && orchestrator doctor MI325X_08x08x32 flux1"
+ON_N1 = "srun --partition=batch --nodelist=n1 bash -c '{}'"
+LIMITED = "locked memory is limited to 64 KiB, RDMA needs unlimited"
 
 
 @pytest.mark.parametrize(
-    ("check", "scheduler", "fix"),
+    ("check", "site", "text", "fix"),
     [
-        ("clock", "local", "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd"),
-        ("gpu_processes", "slurm", "srun --partition=batch --nodelist=n1 bash -c 'sudo fuser -v /dev/kfd'"),
-        ("gpu_errors", "slurm", "scontrol update nodename=n1 state=drain reason='GPU errors'"),
-        ("gpu_errors", "local", "advice"),
-        ("data", "slurm", "orchestrator prepare flux1 --check"),
-        ("data", "unnamed", FLUX1_FOLDER),
-        ("limits", "slurm", "advice"),
+        ("clock", "local", "", "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd"),
+        ("gpu_processes", "slurm", "", ON_N1.format("sudo fuser -v /dev/kfd")),
+        ("gpu_errors", "slurm", "", "scontrol update nodename=n1 state=drain reason='GPU errors'"),
+        ("gpu_errors", "local", "", "amd-smi metric --ecc-blocks"),
+        ("gpu_count", "slurm", "cannot be checked: no amd-smi", ON_N1.format("lspci -d 1002:; sudo modprobe amdgpu")),
+        ("gpu_count", "local", "64 GPUs: the GPUs are split into partitions", "sudo amd-smi set --compute-partition SPX"),
+        ("data", "slurm", "", "orchestrator prepare flux1 --check"),
+        ("data", "unnamed", "DATADIR is not set", ASK),
+        ("limits", "slurm", LIMITED, "orchestrator config --set 'container.options=[--cap-add=X, --ulimit=memlock=-1]'"),
+        ("limits", "bare", LIMITED, ON_N1.format('grep -E "locked memory|open files" /proc/self/limits')),
+        ("versions", "local", "", "grep -s . /sys/module/amdgpu/version /opt/rocm/.info/version /sys/class/infiniband/*/fw_ver; uname -r"),
+        ("engine", "local", "", "docker info || sudo systemctl start docker"),
+        ("engine", "slurm", "docker maps users (userns-remap): ...", "orchestrator config --set 'container.options=[--cap-add=X, --userns=host]'"),
+        ("engine", "slurm", "... of the job: it is private to jobs", "orchestrator config --set container.channel_dir=/var/tmp"),
+        ("free_space", "bare", "", ON_N1.format("df -h")),
+        ("log_dir", "slurm", "", ON_N1.format("ls -ld /shared/sets; df -h /shared/sets")),
+        ("reach", "local", "hosts not reached: huggingface.co (tokenizer): no answer", "curl --head --max-time 5 https://huggingface.co"),
     ],
 )  # fmt: skip
-def test_problems_of_nodes_end_in_a_command(check: str, scheduler: str, fix: str) -> None:
+def test_problems_of_nodes_end_in_a_command(check: str, site: str, text: str, fix: str) -> None:
     """What the node advises is part of the text then."""
+    remedies = of_site(site)
+    row = remedies.with_command(Row("n1", check, "fail", 1, text or "it is wrong", "advice"))
+    assert row.remedy == fix
+    if site != "unnamed":
+        assert row.text == f"{text or 'it is wrong'}; advice"
+    passed = Row("n1", check, "pass", 1)
+    assert remedies.with_command(passed) == passed
+
+
+def of_site(kind: str) -> Remedies:
+    """Remedies at a site with Slurm, `local`, `bare` (without containers), or `unnamed` data."""
     entry = load_entry("MI325X_08x08x32", "flux1", round=None, site=Site(log_dir="/shared/sets"))
-    data = {} if scheduler == "unnamed" else {"flux1": {"DATADIR": "/shared/flux1"}}
-    changed = {"scheduler": scheduler, "partition": "batch", "data": data}
-    entry = replace(entry, site=entry.site.model_copy(update=changed))
-    row = _with_command(Row("n1", check, "fail", 1, "it is wrong", "advice"), entry)
-    assert row.remedy == fix and row.text == "it is wrong" + "; advice" * (fix != "advice")
-    unchecked = Row("n1", check, "warn", 1, "cannot be checked: no amd-smi", "install it")
-    for kept in (Row("n1", check, "pass", 1), unchecked):
-        assert _with_command(kept, entry) == kept
-    if fix.startswith("scontrol"):
-        watched = Row("n1", check, "warn", 1, "corrected errors: GPU 1: 2", "watch these GPUs")
-        assert _with_command(watched, entry) == watched
+    site = entry.site.model_copy(
+        update={
+            "scheduler": "local" if kind == "local" else "slurm",
+            "data": {} if kind == "unnamed" else {"flux1": {"DATADIR": "/shared/flux1"}},
+            "container": entry.site.container.model_copy(update={"options": ["--cap-add=X"]}),
+        }
+    )
+    container = replace(entry.container, engine="none") if kind == "bare" else entry.container
+    run_on = on_this_host if kind == "local" else through_slurm("batch")
+    names = ["MI325X_08x08x32", "flux1"]
+    return Remedies(replace(entry, site=site, container=container), names, run_on)
+
+
+def test_the_checks_of_a_node_have_a_command_each() -> None:
+    remedies = of_site("local")
+    assert not {
+        check
+        for check in CHECKS
+        if "advice"
+        in remedies.with_command(Row("n1", check, "fail", 1, "h (x): y", "advice")).remedy
+    }
+
+
+@pytest.mark.parametrize("command", [*ON_NODE.values(), DRIVER])
+def test_a_shell_takes_the_commands_for_nodes(command: str) -> None:
+    command = command.format(engine="docker", log_dir="/sets")
+    subprocess.run(["bash", "-n", "-c", command], check=True)
+
+
+def test_a_problem_of_this_host_has_no_command_for_a_node(
+    cli: Commands, fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SetError("no space left", hint="make room", fix=Fix("df -h /sets"))
+
+    fake("sinfo", r"printf 'gpu\x1fup\x1f30\x1f2\x1fgpu:8\n'")
+    monkeypatch.setattr("orchestrator.site.doctor.temporary_bundle", full)
+    site = tmp_path / "slurm.yaml"
+    site.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n")
+    row = rows(cli, "--site", site)["log_dir"]
+    assert (row["text"], row["remedy"]) == ("no space left; make room", "df -h /sets")
+
+
+def test_a_node_on_which_nothing_was_measured_is_not_drained() -> None:
+    unchecked = Row("n1", "gpu_errors", "fail", 1, "cannot be checked: no amd-smi (unlike node n2)")
+    assert "modprobe amdgpu" in of_site("slurm").with_command(unchecked).remedy
+    watched = Row("n1", "gpu_errors", "warn", 1, "corrected errors: GPU 1: 2", "watch these GPUs")
+    assert "scontrol" not in of_site("slurm").with_command(watched).remedy
+
+
+def test_several_nodes_have_one_command() -> None:
+    row, nodes = Row("n1", "root", "fail", 1, "no root", "sudo"), ["n1", "n2", "n3"]
+    shown = of_site("slurm").with_command(row, nodes).remedy
+    assert shown == "srun --partition=batch --nodes=3 --nodelist='n[1-3]' bash -c 'sudo -n -l'"
+    hosts = [NamedNode("n1", "ssh://me@10.0.0.9:2222"), NamedNode("n2")]
+    by_ssh = of_site("slurm")._replace(run_on=over_ssh(hosts, "my config"))
+    assert by_ssh.with_command(row, nodes[:2]).remedy == (
+        "ssh -F 'my config' ssh://me@10.0.0.9:2222 'sudo -n -l'"
+    )
+
+
+UNSET = Row("here", "data", "fail", 0, "the site file names no folder", "orchestrator config")
+
+
+@pytest.mark.parametrize(
+    ("rows", "shown"),
+    [
+        ([UNSET], "not ready: 1 problem (data)"),
+        (
+            [UNSET, *(replace(UNSET, node=f"n{number}") for number in range(1, 9))],
+            "not ready: 1 problem (data)",
+        ),
+        (
+            [UNSET, replace(UNSET, text="n1 lacks a folder"), replace(UNSET, verdict="warn")],
+            "not ready: 2 problems (data), 1 warning",
+        ),
+    ],
+)
+def test_problems_are_counted_not_rows(rows: list[Row], shown: str) -> None:
+    assert verdict(rows) == shown
+    lines = list(summary(rows, PIPE))
+    fixes = [line for line in lines if "fix:" in line]
+    assert len(fixes) == len({row.verdict for row in rows}), "a fix stands once"
+    assert "fail  data: the site file names no folder" in lines, "of this host, whatever nodes say"
+
+
+def test_an_unset_folder_is_one_problem_of_this_host_and_its_nodes(
+    cli: Commands, site: Path
+) -> None:
+    cli("doctor", "MI325X_08x08x32", "flux1", "--site", site)
+    assert cli.out.count("names no folder for data.flux1.DATADIR") == 1
+    assert cli.out.count("fix: orchestrator config --set data.flux1.DATADIR --site ") == 1
+    assert "DATADIR is not set" not in cli.out
 
 
 def test_the_time_limit_of_a_partition_is_said_as_a_person_would() -> None:

@@ -56,7 +56,7 @@ def test_a_set_without_the_proof_of_cold_caches(cli: Commands, slurm: Callable[.
     row = doctor(cli, site, *FLUX1)["clear_caches"]
     assert row["verdict"] == "warn" and "the set has no valid score" in row["text"]
     assert "by the rules of round 6.0.0 they are bad runs" in row["text"]
-    fix = "orchestrator submit MI325X_08x08x32 flux1 --override clear_caches=true"
+    fix = f"orchestrator submit MI325X_08x08x32 flux1 --site {site} --override clear_caches=true"
     assert row["remedy"] == fix
     for words in (("--dry-run",), ()):
         cli("submit", *FLUX1, "--site", site, *words)

@@ -144,10 +144,10 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     assert cli.code == ExitCode.UNKNOWN, "silent6 did not answer"
     for line in (
         r"n1 +pass$",
-        r"bad2 +fail +gpu_count: 7 of 8 GPUs +check dmesg$",
+        r"bad2 +fail +gpu_count: 7 of 8 GPUs; check dmesg +srun .*--nodelist=bad2 bash -c 'sudo dmesg ",
         r"n3 +untested +not tested: mixed$",
         r"n4 +untested +not tested: drained: bad fan$",
-        r"warm5 +warn +clock: 3 s off +synchronise it$",
+        r"warm5 +warn +clock: 3 s off; synchronise it +srun --partition=gpu --nodelist=warm5 ",
         r"silent6 +untested +not tested: no answer$",
         r"n7 +untested +not tested: down \(does not answer\)$",
         r"tested 3 of 7 nodes: 1 fit, 1 fit with warnings, 1 failed$",
@@ -201,7 +201,9 @@ def test_what_all_nodes_say_is_said_once(
     fake("salloc", SALLOC)
     preflight(cli, place)
     assert cli.out.count("clock: 3 s off") == 1
-    assert re.search(r"^all tested +warn +clock: 3 s off +synchronise it$", cli.out, re.MULTILINE)
+    command = r"srun --partition=gpu --nodes=2 --nodelist='warm\[1-2\]' bash -c 'sudo chronyc "
+    line = rf"^all tested +warn +clock: 3 s off; synchronise it +{command}"
+    assert re.search(line, cli.out, re.MULTILINE)
     assert re.search(r"^warm2 +warn$", cli.out, re.MULTILINE)
 
 
@@ -378,9 +380,10 @@ def test_over_ssh(cli: Commands, place: Path, monkeypatch: pytest.MonkeyPatch) -
     assert cli.code == ExitCode.UNKNOWN, cli.err
     for line in (
         r"n2 +pass",
-        r"bad3 +fail +image: no image +pull it",
+        r"bad3 +fail +image: no image; pull it +orchestrator images pull MI325X_08x08x32 flux1 --site ",
         r"dark1 +untested +not tested: SSH to dark1:22: no answer",
-        r"blind1 +fail +log_dir: does not see .*/sets, the site's log_dir +mount",
+        r"blind1 +fail +log_dir: does not see .*/sets, the site's log_dir; mount ",
+        r"blind1 .* ssh ssh://me@10.0.0.9:2222 'ls -ld /.*/sets; df -h /.*/sets'$",
         r"tested 4 of 5 nodes: 2 fit, 2 failed",
     ):
         assert re.search(f"^{line}", cli.out, re.MULTILINE), line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -218,17 +219,31 @@ def test_another_wish_is_another_set(slurm: Fake, cli: Commands, sets: Path, cha
 # ---- data ----
 
 FLUX = ("MI325X_08x08x32", "flux1")
-FOLDER = (
-    "hint: add to the site file the folder that has the data, or that `orchestrator prepare flux1`"
-)
+KEY = "data.flux1.DATADIR"
+ASK = f"  orchestrator config --set {KEY} --site HERE/site.yaml && "
+SUBMIT = "orchestrator submit MI325X_08x08x32 flux1 --site HERE/site.yaml"
+UNNAMED = f"the site file names no folder for {KEY}\n"
 
 
 @pytest.mark.parametrize(
     ("site", "environment", "said", "fix"),
     [
-        ("", {}, "names no folder for data.flux1.DATADIR", FOLDER),
-        ("", {"DATADIR": "/x"}, "names no folder for data.flux1.DATADIR", "{DATADIR: /x}"),
-        ("pass_env: [DATADIR]\n", {}, "names no folder for data.flux1.DATADIR", FOLDER),
+        ("", {}, UNNAMED, f"{ASK}{SUBMIT}\n"),
+        (
+            "data: {llama2_70b_lora: {DATADIR: /elsewhere/llama2}}\n",
+            {},
+            UNNAMED,
+            f"{ASK}{SUBMIT}\n",
+        ),
+        ("", {"DATADIR": "/x"}, UNNAMED, f"  {SUBMIT} --override {KEY}=/x\n"),
+        ("", {"DATADIR": "HERE/gone"}, UNNAMED, f"{ASK}{SUBMIT}\n"),
+        (
+            "data: {llama2_70b_lora: {DATADIR: HERE/near/x}}\n",
+            {},
+            UNNAMED,
+            f"  {SUBMIT} --override {KEY}=HERE/near/flux1\n",
+        ),
+        ("pass_env: [DATADIR]\n", {}, UNNAMED, f"{ASK}{SUBMIT}\n"),
         ("pass_env: [DATADIR]\n", {"DATADIR": "/x"}, "", ""),
         ("acknowledged: [data]\n", {}, "", ""),
         ("data: {flux1: {DATADIR: HERE}}\n", {}, "", ""),
@@ -254,13 +269,34 @@ def test_data_that_the_runs_cannot_find_are_refused(
 ) -> None:
     path = tmp_path / "site.yaml"
     (tmp_path / "sets").mkdir()
+    (tmp_path / "near/flux1").mkdir(parents=True)
     path.write_text(f"log_dir: {tmp_path}/sets\n{site.replace('HERE', str(tmp_path))}")
     for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value.replace("HERE", str(tmp_path)))
     done = cli("submit", *FLUX, "--site", path)
     assert done.code == (ExitCode.BAD_INPUT if said else ExitCode.OK), done.err
-    assert said.replace("HERE", str(tmp_path)) in done.err and fix in done.err
+    shown = done.err.replace(str(tmp_path), "HERE")
+    assert said in shown and fix in shown
     assert bool(list((tmp_path / "sets").iterdir())) == (not said)
+    if said == UNNAMED:
+        refusal = shown[shown.index("orchestrator submit: ") :]
+        assert refusal.count("\n") == 3 and refusal.endswith(fix)
+        assert "[data]" not in shown and shown.count("names no folder") == 1
+        cli("submit", *FLUX, "--site", path, "--dry-run")
+        assert "[data]" not in cli.err and cli.err.count("names no folder") == 1
+
+
+def test_the_command_that_asks_for_the_folder_works(
+    slurm: Fake, cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_site(tmp_path / "site.yaml", tmp_path / "sets", scheduler="slurm")
+    (tmp_path / "somewhere").mkdir()
+    cli("submit", *FLUX, "--site", path)
+    asking, submitting = cli.err.splitlines()[-1].split(" && ")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{tmp_path}/somewhere\n"))
+    assert cli(*asking.split()[1:]).code == ExitCode.OK, cli.err
+    assert cli(*submitting.split()[1:]).code == ExitCode.OK, cli.err
+    assert cli.out.endswith("job  17\n") and "missing" not in cli.err
 
 
 # ---- options for sbatch ----

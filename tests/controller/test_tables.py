@@ -22,11 +22,14 @@ import set_of_logs
 from controller_parts import Commands, mllog, write_set
 from sites import write_site
 
-from orchestrator.cli.doctor import summary
+from orchestrator.cli.doctor import CHECKS, alike, summary, verdict
 from orchestrator.cli.frame import many_sets, one_set
 from orchestrator.cli.nodes import table as nodes_view
+from orchestrator.cli.preflight import lines as node_lines
 from orchestrator.evidence.picture import look
 from orchestrator.evidence.sets import SubmissionRecord
+from orchestrator.model import Site, load_entry
+from orchestrator.model.prerequisites import name_folders
 from orchestrator.nodes.names import expand, fold
 from orchestrator.onnode.kernel.records import (
     JobRecord,
@@ -36,8 +39,10 @@ from orchestrator.onnode.kernel.records import (
     read,
     write,
 )
-from orchestrator.onnode.policy.verdict import Row
+from orchestrator.onnode.policy.verdict import NodeVerdict, Row, Verdicts
 from orchestrator.scheduler.local import Local
+from orchestrator.scheduler.slurm_site import Partition
+from orchestrator.site.remedies import Remedies, through_slurm
 from orchestrator.words import PIPE, Screen, TextTable, duration, facts, rate, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
@@ -51,23 +56,34 @@ MI325X = {
     "target": 0.586, "metric": "eval_error", "target_is_upper_bound": True, "nodes": 8,
     "engine": "docker",
 }  # fmt: skip
-PROBLEMS = (
-    ("version", "pass", 0, "orchestrator 1.0, Python 3.11.7"),
-    ("site", "pass", 0, "/home/you/site.yaml (site)"),
-    (
-        "contract", "skip", 0, "rocm/amd-mlperf:flux1_training_6.0 was not inspected",
+CHECKED = (
+    Row("here", "version", "pass", 0, "orchestrator 1.0, Python 3.11.7"),
+    Row("here", "site", "pass", 0, "/home/you/site.yaml (site)"),
+    Row(
+        "here", "slurm", "pass", 0,
+        f"reachable; partition batch: {Partition('batch', True, True, 'infinite', 8, 8).description}",
+    ),
+    Row(
+        "here", "contract", "skip", 0, "rocm/amd-mlperf:flux1_training_6.0 was not inspected",
         "orchestrator images inspect MI325X_08x08x32 flux1",
     ),
-    (
-        "log_dir_mode", "warn", 0, "others may enter /shared/results and replace your sets while they run",
-        "chmod +t /shared/results",
+    *(Row("node01", check, "pass", 1, "8 GPUs") for check in ("gpu_count", "gpu_model")),
+    Row("node01", "data", "fail", 1, "DATADIR is not set", "give the site file data.flux1.DATADIR, or export DATADIR"),
+    Row("node01", "rdma", "fail", 1, "rdma3: DOWN", "check the cable, the switch port and rdma link; docs/network.md"),
+    Row(
+        "node01", "image", "warn", 1, "image rocm/amd-mlperf:flux1_training_6.0 is not on this node yet",
+        "it will be pulled when the job starts, which may take a while",
     ),
-    (
-        "image", "warn", 0,
-        "image rocm/amd-mlperf:flux1_training_6.0 is not on this node yet; it will be pulled when the job starts",
-        "orchestrator images pull MI325X_08x08x32 flux1 && orchestrator images distribute MI325X_08x08x32 flux1",
-    ),
-    ("data", "fail", 0, "DATADIR: /shared/flux1 is missing", "orchestrator prepare flux1"),
+)  # fmt: skip
+"""What `doctor` finds at a new site: no data folder is named, and a node has a cable that hangs loose."""
+OF_NODES = {
+    "node02": [Row("node02", "gpu_errors", "fail", 1, "uncorrectable errors since the driver was loaded: GPU 3: 2", "drain the node; reset or replace the GPU (amd-smi bad-pages)")],
+    "node03": [Row("node03", "clock", "fail", 1, "its clock differs by 3100 ms from the batch host's", "synchronise it (chronyc makestep, or systemctl restart systemd-timesyncd)")],
+    "node04": [Row("node04", check, "warn", 1, "cannot be checked: no amd-smi, rocm-smi or amdgpu driver", "install the amdgpu driver and amd-smi, or take another partition") for check in ("gpu_count", "gpu_model")],
+}  # fmt: skip
+LIMITED = (
+    "limits", "warn", 1, "open files are limited to 1024",
+    "nofile 65536 or more (limits.conf, slurmd's LimitNOFILE, --ulimit nofile=1048576)",
 )  # fmt: skip
 COMMAND_LINES = (
     "$ orchestrator ",
@@ -117,6 +133,30 @@ for width in json.loads(sys.argv[1]):
         main(shlex.split(line))
         print(flush=True)
 """.replace("NOW_S", str(NOW_S))
+
+
+def remedies() -> Remedies:
+    """Of a site that names no data."""
+    site = Site(log_dir="/shared/results", partition="batch")
+    entry = load_entry("MI325X_08x08x32", "flux1", site=site)
+    return Remedies(entry, ["MI325X_08x08x32", "flux1"], through_slurm("batch"))
+
+
+def checked_rows() -> list[Row]:
+    """The rows of `doctor`, as it shows them."""
+    named = remedies()
+    text, fix = named.of_need(name_folders("flux1", {"DATADIR": ""}))
+    return [*map(named.with_command, CHECKED), Row("here", "data", "fail", 0, text, fix)]
+
+
+def node_verdicts() -> Verdicts:
+    passed = [NodeVerdict(node, (Row(node, "engine", "pass", 1),)) for node in NODES[:7]]
+    found = [
+        replace(one, rows=(*one.rows, *OF_NODES.get(one.node, []), Row(one.node, *LIMITED)))
+        for one in passed
+    ]
+    drained = NodeVerdict("node08", problem="drained: bad fan", asked=False)
+    return Verdicts((*found, drained))
 
 
 def record(root: Path, **members: object) -> None:
@@ -296,14 +336,14 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     folder = of_length(tmp_path_factory.mktemp("running"))
     make_sets(folder)
     running = make_running(folder)
-    rows = [Row(node, "gpu_count", "pass", 1, "8 GPUs") for node in NODES[:4]]
-    rows += [Row("here", *row) for row in PROBLEMS]
     found = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "time", lambda: NOW_S)
         patch.setattr(time, "time_ns", lambda: NOW_S * 10**9)
         patch.setenv("TZ", "UTC")
+        patch.delenv("DATADIR", raising=False)
         time.tzset()
+        rows, verdicts = checked_rows(), node_verdicts()
         [picture] = look([running], [Local()])
         pictures = look([running, folder / PAUSED, folder / GOOD], [Local()])
         for width in WIDTHS:
@@ -314,6 +354,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
                 "watch, key n": one_set(picture, screen, 24, nodes_view(running, screen)),
                 "watch --all": many_sets(pictures, screen, 24),
                 "doctor": list(summary(rows, screen)),
+                "doctor --all": [*CHECKS.lines(alike(rows), screen), verdict(rows)],
+                "doctor --all-nodes": list(node_lines(verdicts, remedies(), screen, deep=False)),
             }
             found[width] = "".join(
                 "\n".join([f"$ orchestrator {name}   # {width} columns", *lines, "", ""])
@@ -344,10 +386,13 @@ def test_every_table_is_as_it_was(screens: dict[int, str], width: int) -> None:
 def test_no_line_is_longer_than_the_terminal_but_a_word_that_is_copied(
     screens: dict[int, str], width: int
 ) -> None:
+    fixes = doctors_fixes()
     long = [
         line
         for line in screens[width].splitlines()
-        if width_of(line) > width and not any(one in line for one in COMMAND_LINES)
+        if width_of(line) > width
+        and not any(one in line for one in COMMAND_LINES)
+        and line.strip().removeprefix("fix: ") not in fixes
     ]
     rest = [
         line for line in long if len(line.split()) > 2 and " · " not in line and "; " not in line
@@ -361,6 +406,45 @@ def test_ids_and_headers_never_break(screens: dict[int, str], width: int) -> Non
     shown = screens[width].partition("$ orchestrator status ")[2].partition("$ orchestrator")[0]
     for name in (GOOD, FAILED, PAUSED):
         assert sum(re.match(rf"{name}(\s|$)", line) is not None for line in shown.splitlines()) == 1
+
+
+def doctors_fixes() -> set[str]:
+    return {row.remedy for row in checked_rows() if row.remedy} | {
+        row.remedy
+        for node in node_verdicts().nodes
+        for row in map(remedies().with_command, node.rows)
+        if row.remedy and row.check != "limits"
+    }
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_doctors_commands_stay_whole_and_its_prose_breaks_at_words(
+    drawn: dict[int, str], width: int
+) -> None:
+    shown = drawn[width].partition("$ orchestrator doctor ")[2].splitlines()
+    fixes = doctors_fixes()
+    common = "orchestrator config --set 'container.options=[--ulimit=nofile=1048576]'"
+    for fix in (*fixes, common):
+        assert any(line.endswith(fix) for line in shown), fix
+    assert sum(line.endswith(common) for line in shown) == 1, "all tested nodes have it"
+    words = {word for line in shown for word in line.split()}
+    texts = [row.text for row in checked_rows() if row.verdict != "pass"]
+    texts += [row.text for rows in OF_NODES.values() for row in rows]
+    assert {word.rstrip(";") for text in texts for word in text.split()} <= {
+        word.rstrip(";") for word in words
+    }
+
+
+def test_doctor_says_what_is_wrong_in_about_ten_lines(drawn: dict[int, str]) -> None:
+    shown = drawn[80].partition("$ orchestrator doctor ")[2].partition("\n\n")[0].splitlines()[1:]
+    assert len(shown) <= 12 and shown[-1] == "not ready: 2 problems (data, rdma), 1 warning"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_dry_run_begins_with_its_summary(screens: dict[int, str], width: int) -> None:
+    part = screens[width].partition("--dry-run ")[2].partition("$ orchestrator")[0]
+    places = [part.index(f"\n{start}") for start in ("set  ", "results", "warning: ", "cd ")]
+    assert places == sorted(places) and places[0] == part.index("\n")
 
 
 def test_why_is_short(screens: dict[int, str]) -> None:

@@ -50,7 +50,7 @@ def failed(folder: Path, reason: str) -> SetPicture:
         (
             "DATADIR is not set: give the site file data.flux1.DATADIR, or export DATADIR",
             "data_unset",
-            "orchestrator prepare flux1 --override data.flux1.DATADIR=",
+            "orchestrator config --set data.flux1.DATADIR && orchestrator submit MI325X_08x08x32 flux1",
         ),
         (
             "DATADIR: /nowhere/x does not exist on this node",

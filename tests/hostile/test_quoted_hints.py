@@ -39,7 +39,6 @@ REASONS = {
     "image": "quoted before",
     "names": "quoted before",
     "folder": "quoted before",
-    "trouble.site_option": "quoted before",
     "INSIDE": "a constant",
     "variable": "a name that the model checks",
     "name": "a name that was checked as a variable's",

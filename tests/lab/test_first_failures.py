@@ -171,6 +171,34 @@ def test_data_not_set(shell: Shell) -> None:
     shell.wait()
 
 
+def test_data_not_set_and_no_folder_near(shell: Shell) -> None:
+    """The data are where only the user knows: the command asks, and the site file keeps the answer."""
+    shell.write("asks.yaml", lambda site: site.pop("data"))
+    typed = f"{ONE} --site asks.yaml"
+    code, lines = shell.last_lines(typed)
+    assert code == 2 and len(lines) == 3, lines
+    assert "names no folder for data.flux1.DATADIR" in lines[0]
+    asking = "orchestrator config --set data.flux1.DATADIR --site asks.yaml"
+    assert lines[-1] == f"  {asking} && {typed}"
+    answer = shell.lab.shared / "data/flux1"
+    done, result = shell(f"{{ {lines[-1]}; }} <<<{answer}")
+    assert done == 0 and any(line.startswith("job  ") for line in result), result
+    shell.table.append((typed, lines, lines[-1].strip(), result[0]))
+    shell.wait()
+    # Nothing is asked again. Without an answer nothing is set, and nothing submitted.
+    assert shell(f"{typed} --dry-run")[0] == 0
+    code, result = shell(f"{asking} && {typed}")
+    assert code == 2 and "no value was given" in " ".join(result), result
+    # The nodes' failure of a set that was submitted all the same ends in the same command.
+    shell.write("asks.yaml", lambda site: site.pop("data"))
+    shell(f"{typed} --force")
+    shell.wait("failed")
+    _, lines = shell.last_lines(
+        "orchestrator status $(ls -td results/*-* | head -1) --site asks.yaml"
+    )
+    assert len(lines) <= 3 and lines[-1].startswith(f"  {asking} && orchestrator submit "), lines
+
+
 def test_data_folder_missing(shell: Shell) -> None:
     data = shell.lab.shared / "data"
     typed = f"{ONE} --override data.flux1.DATADIR={data}/flux"

@@ -45,6 +45,20 @@ class Row:
 
 
 @dataclass(frozen=True)
+class CheckGroup:
+    """Checks with the same result."""
+
+    checks: tuple[str, ...]
+    verdict: str
+    text: str
+    remedy: str
+
+    @property
+    def reason(self) -> str:
+        return ", ".join(self.checks) + (f": {self.text}" if self.text else "")
+
+
+@dataclass(frozen=True)
 class NodeVerdict:
     """`problem`: why it was not tested; `asked`: False if drained or in use."""
 
@@ -70,15 +84,17 @@ class NodeVerdict:
         return [row for row in rows if row.check != "verdict"] or rows
 
     @property
-    def reasons(self) -> list[tuple[str, str, str]]:
-        """(verdict, reason, remedy), failures first; equal texts of several checks once."""
+    def groups(self) -> list[CheckGroup]:
+        """Failures first; equal texts of several checks once."""
         checks: dict[tuple[str, str, str], list[str]] = {}
         for row in self.telling:
             checks.setdefault((row.verdict, row.text, row.remedy), []).append(row.check)
-        return [
-            (verdict, ", ".join(sorted(names)) + (f": {text}" if text else ""), remedy)
-            for (verdict, text, remedy), names in checks.items()
-        ]
+        return [CheckGroup(tuple(sorted(names)), *same) for same, names in checks.items()]
+
+    @property
+    def reasons(self) -> list[tuple[str, str, str]]:
+        """(verdict, reason, remedy) of the groups."""
+        return [(one.verdict, one.reason, one.remedy) for one in self.groups]
 
     @property
     def silent(self) -> bool:

@@ -1,0 +1,160 @@
+"""The command for a check that failed: it fixes the problem, or shows what is wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from shlex import join, quote
+from typing import TYPE_CHECKING, NamedTuple
+
+from orchestrator.errors import Fix
+from orchestrator.model.prerequisites import name_folders, unnamed_folders
+from orchestrator.nodes.names import fold
+from orchestrator.onnode.policy.verdict import Row
+from orchestrator.scheduler import advice
+from orchestrator.site.site_file import yaml_value
+
+if TYPE_CHECKING:
+    from orchestrator.model import Entry
+    from orchestrator.model.prerequisites import UnmetNeed
+    from orchestrator.nodes.names import NamedNode
+
+    RunOn = Callable[[Sequence[str], str], str]
+    """(nodes, a shell's command) -> the command to type here."""
+
+ON_NODE = {
+    "clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd",
+    "deep": "rdma link; ibv_devinfo -l",
+    "engine": "{engine} info",
+    "free_space": "df -h; {engine} system df",
+    "gpu_count": "sudo dmesg | grep -i amdgpu | tail -n 20",
+    "gpu_errors": "amd-smi metric --ecc-blocks",
+    "gpu_links": "amd-smi xgmi --link-status",
+    "gpu_memory": "sudo fuser -v /dev/kfd; amd-smi metric --mem-usage",
+    "gpu_model": "amd-smi static --asic || rocm-smi --showproductname",
+    "gpu_processes": "sudo fuser -v /dev/kfd",
+    "leftovers": (
+        "ls -ld /tmp/orch-* /dev/shm/orch-*; {engine} ps --all --filter label=orchestrator.job"
+    ),
+    "limits": 'grep -E "locked memory|open files" /proc/self/limits',
+    "log_dir": "ls -ld {log_dir}; df -h {log_dir}",
+    "rdma": "rdma link; ibv_devinfo -l",
+    "root": "sudo -n -l",
+    "versions": (
+        "grep -s . /sys/module/amdgpu/version /opt/rocm/.info/version "
+        "/sys/class/infiniband/*/fw_ver; uname -r"
+    ),
+}
+"""Check -> a shell's command for its node."""
+DRIVER = "lspci -d 1002:; sudo modprobe amdgpu"
+"""Without a driver no GPU can be checked: are there any, and why is it not loaded?"""
+DRAINED = {"gpu_errors": "GPU errors", "gpu_links": "GPU links"}
+"""Check -> why Slurm gives its node no jobs until a repair."""
+ULIMITS = {
+    "locked memory": "--ulimit=memlock=-1",
+    "open files": "--ulimit=nofile=1048576",
+}
+"""Words of the check `limits` -> option of the container."""
+_HOST = re.compile(r"([\w.-]+(?::\d+)?) \(")
+"""In the text of `reach`: a host and its use."""
+
+
+def through_slurm(partition: str | None) -> RunOn:
+    return lambda nodes, command: advice.run_on(nodes, command, partition)
+
+
+def on_this_host(nodes: Sequence[str], command: str) -> str:
+    return command
+
+
+def over_ssh(hosts: Sequence[NamedNode], config: str | None = None) -> RunOn:
+    """Of several nodes the first is enough: what is wrong there is wrong on the others."""
+    addresses = {host.name: host.address for host in hosts}
+    options = ["-F", config] if config else []
+    return lambda nodes, command: join(
+        ["ssh", *options, addresses.get(nodes[0]) or nodes[0], command]
+    )
+
+
+class Remedies(NamedTuple):
+    """Commands for an entry's checks. `names`: SYSTEM, WORKLOAD and the options of both, as typed
+    after `doctor`."""
+
+    entry: Entry
+    names: Sequence[str]
+    run_on: RunOn
+
+    def of_need(self, need: UnmetNeed) -> tuple[str, str]:
+        """Return text and command. A command that asks needs no advice."""
+        if need.fix is None:
+            return need.text, need.remedy
+        text = need.text if need.fix.first else f"{need.text}; {need.remedy}"
+        return text, self._line(need.fix)
+
+    def with_command(self, row: Row, nodes: Sequence[str] = ()) -> Row:
+        """Replace the row's fix by a command for its node, or for all `nodes`; the node's advice
+        joins the text."""
+        if row.verdict not in ("warn", "fail"):
+            return row
+        unnamed = unnamed_folders(self.entry, os.environ)
+        if row.check == "data" and row.text.endswith(" is not set") and unnamed:
+            text, fix = self.of_need(name_folders(self.entry.workload, unnamed))
+            return replace(row, text=text, remedy=fix)
+        command = self._here(row, nodes or [row.node])
+        if not command and (there := self._there(row)):
+            command = self.run_on(nodes or [row.node], there)
+        if not command:
+            return row
+        pulled_by_hand = row.check == "image" and self.entry.container.pull == "never"
+        advised = "" if pulled_by_hand or row.remedy in command else row.remedy
+        return replace(row, text="; ".join(filter(None, (row.text, advised))), remedy=command)
+
+    def _line(self, fix: Fix) -> str:
+        return fix.line(["doctor" if fix.first else "submit", *self.names])
+
+    def _here(self, row: Row, nodes: Sequence[str]) -> str:
+        """Return a command for this host, or ""."""
+        entry = self.entry
+        if row.unchecked:
+            return ""
+        if row.check in DRAINED and row.verdict == "fail" and entry.site.scheduler == "slurm":
+            return advice.drain_node(fold(nodes), DRAINED[row.check])
+        if row.check == "image" and not entry.build:
+            names = join(self.names)
+            return f"orchestrator images pull {names} && orchestrator images distribute {names}"
+        if row.check == "data":
+            return join(["orchestrator", "prepare", *self.names[1:], "--check"])
+        if row.check == "engine" and "private to jobs" in row.text:
+            return self.set_key("container.channel_dir", "/var/tmp")
+        options = [option for words, option in ULIMITS.items() if words in row.text]
+        if row.check == "limits" and entry.container.engine != "none":
+            return self.set_key("container.options", [*entry.site.container.options, *options])
+        if row.check == "engine" and "userns-remap" in row.text:
+            options = [*entry.site.container.options, "--userns=host"]
+            return self.set_key("container.options", options)
+        return ""
+
+    def set_key(self, key: str, value: object) -> str:
+        """Return the command that writes a value into the site file."""
+        return self._line(Fix(other=("config", "--set", f"{key}={yaml_value(value)}")))
+
+    def _there(self, row: Row) -> str:
+        """Return a command for the row's node, or ""."""
+        if row.unchecked:
+            return DRIVER if row.check.startswith("gpu_") else ""
+        if row.check == "gpu_count" and "split into partitions" in row.text:
+            return "sudo amd-smi set --compute-partition SPX"
+        if row.check == "reach":
+            host = _HOST.search(row.text)
+            return f"curl --head --max-time 5 https://{host[1]}" if host else ""
+        container = self.entry.container
+        engine = join(container.command or (container.engine,))
+        parts = ON_NODE.get(row.check, "").split("; ")
+        kept = [part for part in parts if container.engine != "none" or "{engine}" not in part]
+        log_dir = quote(self.entry.site.log_dir or "/")
+        command = "; ".join(kept).format(engine=engine, log_dir=log_dir)
+        if row.check == "engine" and container.engine == "docker":
+            command += " || sudo systemctl start docker"
+        return command
