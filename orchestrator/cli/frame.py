@@ -14,6 +14,7 @@ from orchestrator.cli.pictures import (
     left_text,
     now_text,
     published,
+    rehearsal_fact,
     run_row,
     sets_table,
 )
@@ -117,8 +118,9 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
 
     record = picture.record
     nexp = len(picture.runs)
-    pairs = [("rehearsal", "no training ran; all times are simulated")] if picture.rehearsed else []
-    pairs += [("state", f"{screen.sign(picture.state)}: {picture.reason or STATES[picture.state]}")]
+    pairs = rehearsal_fact(picture)
+    state = picture.state if picture.no_result else screen.sign(picture.state)
+    pairs += [("state", f"{state}: {picture.reason or STATES[picture.state]}")]
     if nexp:
         failed = f", {picture.failed} failed" if picture.failed else ""
         pairs.append(

@@ -10,7 +10,6 @@ from orchestrator.words import TextTable, duration, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 SETS = TextTable(
     "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL",
-    "ELAPSED", "LEFT", "SCORE SO FAR", "JOB", "REASON",
-    right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "SCORE SO FAR"),
+    "ELAPSED", "LEFT", "OLYMPIC MEAN", "JOB", "REASON",
+    right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "OLYMPIC MEAN"),
     below=("REASON",),
-    leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "SCORE SO FAR", "LEFT"),
+    leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "OLYMPIC MEAN", "LEFT"),
 )  # fmt: skip
 NAMED_SETS = TextTable(
     "SET", "NAME", *SETS.columns[1:],
@@ -88,7 +87,8 @@ def set_row(picture: SetPicture) -> list[str]:
     left = left_s(picture)
     return [
         picture.set_id,
-        picture.state,
+        # Without a sign and a colour: a rehearsal looks neither good nor bad.
+        f"{picture.state} (rehearsal)" if picture.no_result else picture.state,
         runs,
         str(picture.attempts),
         now_text(picture),
@@ -114,38 +114,24 @@ def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str
 
 def published(picture: SetPicture) -> list[PublishedResult]:
     """Return published results of the set's system, benchmark and round; [] if the set lacks part
-    of the published configuration, or runs a stand-in."""
+    of the published configuration, or is no result."""
     record = picture.record
     if (
         record is None
-        or record.rehearsed
+        or picture.no_result
         or record.unmet
         or not (record.benchmark and record.system)
     ):
         return []
     from orchestrator.published import find
 
-    found = find(benchmark=record.benchmark, round=record.round, system=record.system)
-    return [] if found and _is_stand_in(picture) else found
+    return find(benchmark=record.benchmark, round=record.round, system=record.system)
 
 
-_STAND_INS: dict[Path, bool] = {}
-"""By set folder, once a log names its benchmark."""
-
-
-def _is_stand_in(picture: SetPicture) -> bool:
-    from orchestrator.evidence.progress import stand_in
-    from orchestrator.onnode.kernel.layout import Layout
-    from orchestrator.onnode.kernel.mllog_tail import telling_log
-
-    if picture.root not in _STAND_INS:
-        layout = Layout(picture.root)
-        for run in picture.runs:
-            found = stand_in(telling_log(layout, run.run, run.attempt)) if run.attempt else None
-            if found is not None:
-                _STAND_INS[picture.root] = found
-                break
-    return _STAND_INS.get(picture.root, False)
+def rehearsal_fact(picture: SetPicture) -> list[tuple[str, str]]:
+    """Say first that the set is no result, and why."""
+    why = picture.no_result
+    return [("rehearsal", f"not a result: {why}")] if why else []
 
 
 def score_name(picture: SetPicture) -> str:
@@ -230,7 +216,7 @@ def run_row(run: RunPicture) -> list[str]:
 def headline(picture: SetPicture) -> str:
     nexp = picture.record.nexp if picture.record else 0
     parts = [
-        *(["rehearsal"] if picture.rehearsed else []),
+        *(["rehearsal"] if picture.no_result else []),
         picture.state,
         f"{picture.done}/{nexp} done",
     ]
@@ -256,7 +242,7 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
     from orchestrator.nodes.names import fold
 
     record = picture.record
-    pairs = [("rehearsal", "no training ran; all times are simulated")] if picture.rehearsed else []
+    pairs = rehearsal_fact(picture)
     pairs += [("name", picture.record.label)] if picture.record and picture.record.label else []
     pairs += [
         ("set", str(picture.root)),

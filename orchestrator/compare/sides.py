@@ -120,7 +120,7 @@ def _folder(directory: str, ruleset: str) -> Side:
         goal=score.own.goal if score.own else "",
         problem="" if score.valid else "; ".join(score.reasons),
         rehearsed=score.rehearsed,
-        stand_in=any(run.stand_in for run in score.runs),
+        stand_in=score.stand_in,
         failed=sum(run.use == "bad" for run in _in_window(score)),
         dropped=score.dropped,
         mixed=(*source.told, *_mixed(score)),

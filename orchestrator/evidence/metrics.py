@@ -84,9 +84,7 @@ def families(sets: Iterable[tuple[SetEvidence, SetPicture]], now_s: float) -> li
             found["sets"].add(1, state=one.state, system="", workload="")
         else:
             labels = {"system": one.record.system, "workload": one.record.workload}
-            _add_set(
-                found, files, one, labels | ({REHEARSAL: "true"} if one.record.rehearsed else {})
-            )
+            _add_set(found, files, one, labels | ({REHEARSAL: "true"} if one.no_result else {}))
     return list(found.values())
 
 

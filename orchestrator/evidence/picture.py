@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
-from orchestrator.evidence.progress import Evaluation, Logs, age_s, score_so_far, time_left
+from orchestrator.evidence.progress import (
+    Evaluation,
+    Logs,
+    age_s,
+    score_so_far,
+    stand_in,
+    time_left,
+)
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, QUEUED, judge
+from orchestrator.mllog.source import why_no_result
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
@@ -120,11 +128,18 @@ class SetPicture:
     """Warnings of the last job."""
     pulling: str = ""
     """While a job starts: how many nodes have the image, and the progress of the others."""
+    stand_in: bool = False
+    """A small workload runs in the place of the benchmark; known from the first log on."""
 
     @property
     def rehearsed(self) -> bool:
         """Return whether the set was simulated: nothing of it ran."""
         return self.record is not None and self.record.rehearsed
+
+    @property
+    def no_result(self) -> str:
+        """Return why nothing of the set is a result of the benchmark, or ""."""
+        return why_no_result(rehearsed=self.rehearsed, stand_in=self.stand_in)
 
     def _repr_html_(self) -> str:
         """Return the set as a notebook shows it."""
@@ -132,7 +147,7 @@ class SetPicture:
         from orchestrator.nodes.names import fold
         from orchestrator.words import train_time
 
-        facts = ["rehearsal"] if self.rehearsed else []
+        facts = ["rehearsal"] if self.no_result else []
         facts += [self.state, f"{self.done} of {count(len(self.runs), 'run')} done"]
         if self.score_so_far is not None:
             label = "mean" if self.state == "complete" else "score so far"
@@ -278,7 +293,21 @@ def picture(
         warnings=tuple(files.job.warnings) if files.job else (),
         findings=tuple(files.findings),
         pulling=_pulling(files.job, told.lacking) if files.job and state == "starting" else "",
+        stand_in=logs.stand_in(lambda: _stand_in(files, runs)),
     )
+
+
+def _stand_in(files: SetEvidence, runs: tuple[RunPicture, ...]) -> bool | None:
+    """Return what the first log that names its benchmark says; None without any."""
+    for run in runs:
+        if run.state == "success":  # one small read, for tables of many sets
+            answer = stand_in(files.layout.result(run.run))
+        else:
+            log = telling_log(files.layout, run.run, run.attempt) if run.attempt else None
+            answer = stand_in(log) if log else None
+        if answer is not None:
+            return answer
+    return None
 
 
 def _failures(runs: tuple[RunPicture, ...]) -> str:
@@ -461,6 +490,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "warnings": list(one.warnings),
         "pulling": one.pulling,
         "rehearsal": one.rehearsed,
+        "stand_in": one.stand_in,
     }
 
 

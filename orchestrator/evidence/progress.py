@@ -229,6 +229,10 @@ class Logs:
         """Return the time to train of a published result."""
         return minutes(result)
 
+    def stand_in(self, read: Callable[[], bool | None]) -> bool:
+        """Return whether a set is of a stand-in, which `read` returns; None: not known so far."""
+        return bool(read())
+
     def tail(self, log: Path) -> Tail:
         """Return the content of a growing log so far."""
         tail = Tail(log)
@@ -237,14 +241,15 @@ class Logs:
 
 
 class KeptLogs(Logs):
-    """Remembers: a published result is read once, and of a growing log only new bytes (at first
-    its last part)."""
+    """Remembers, for one set: a published result is read once, and of a growing log only new bytes
+    (at first its last part)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._once: dict[tuple[int, int], Any] = {}
         self._minutes: dict[Path, float | None] = {}
         self._tails: dict[Path, Tail] = {}
+        self._stand_in: bool | None = None
 
     def once(self, key: tuple[int, int], read: Callable[[], T]) -> T:
         if key not in self._once:
@@ -256,6 +261,11 @@ class KeptLogs(Logs):
         if result not in self._minutes:
             self._minutes[result] = minutes(result)
         return self._minutes[result]
+
+    def stand_in(self, read: Callable[[], bool | None]) -> bool:
+        if self._stand_in is None:
+            self._stand_in = read()
+        return bool(self._stand_in)
 
     def tail(self, log: Path) -> Tail:
         tail = self._tails.setdefault(log, Tail(log, 4 * WHOLE_BYTES))

@@ -255,7 +255,7 @@ def _notes(score: Score) -> list[str]:
             )
     elif score.division == "open":
         notes.append("open division: the seed check and the RCP test do not apply")
-    if any(run.stand_in for run in score.runs):
+    if score.stand_in:
         notes.append(STAND_IN)
     if score.pending and len(score.runs) >= score.runs_required:
         notes.append(f"{len(score.pending)} more runs of this set are still to come")

@@ -6,6 +6,7 @@ import math
 
 from orchestrator.mllog.compliance import WARNING, LogFinding
 from orchestrator.mllog.olympic import dropped_per_side
+from orchestrator.mllog.source import why_no_result
 from orchestrator.words import train_time
 
 TYPE_CHECKING = False
@@ -189,11 +190,12 @@ class Score(Frozen):
     @property
     def no_result(self) -> str:
         """Return why even a valid score is no result of the benchmark, or ""."""
-        if self.rehearsed:
-            return "no training ran"
-        if any(run.stand_in for run in self.runs):
-            return "a small stand-in workload ran"
-        return ""
+        return why_no_result(rehearsed=self.rehearsed, stand_in=self.stand_in)
+
+    @property
+    def stand_in(self) -> bool:
+        """Return whether a run was of a stand-in workload."""
+        return any(run.stand_in for run in self.runs)
 
     @property
     def verdict(self) -> str:
@@ -240,7 +242,7 @@ class Score(Frozen):
             "valid": self.valid,
             "verdict": self.verdict,
             "rehearsal": self.rehearsed,
-            "stand_in": any(run.stand_in for run in self.runs),
+            "stand_in": self.stand_in,
             "reasons": self.reasons,
             "notes": self.notes,
             "unscored_attempts": self.unscored,

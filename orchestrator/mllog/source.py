@@ -23,6 +23,13 @@ STAND_IN = (
 )
 
 
+def why_no_result(*, rehearsed: bool, stand_in: bool) -> str:
+    """Return why even a valid score is no result of the benchmark, or ""."""
+    if rehearsed:
+        return "no training ran"
+    return "a small stand-in workload ran" if stand_in else ""
+
+
 class RunFile:
     """A log that counts as a run. `name` is for messages.
 

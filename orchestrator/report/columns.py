@@ -121,6 +121,8 @@ COLUMNS = (
            lambda report, run: report.edited.get(run.file)),
     Column("rehearsal", bool, "no training ran: the set was played in a simulation",
            lambda report, _: report.score.rehearsed),
+    Column("stand_in", bool, "a small stand-in workload ran, not the benchmark",
+           lambda report, _: report.score.stand_in),
 )  # fmt: skip
 """In the order of a file. docs/reference/runs.md is made from them."""
 

@@ -36,7 +36,7 @@ class IndexedSet:
     mean: float | None = None
     runs: str = ""
     words: str = ""
-    """The verdict, without a valid score."""
+    """The verdict, without a valid score or a result."""
     mlperf: bool = True
     published: tuple[PublishedResult, ...] = ()
     problem: str = ""
@@ -58,10 +58,10 @@ def indexed(name: str, report: Report) -> IndexedSet:
         str(report.described.get("workload") or score.benchmark),
         str(score.ruleset),
         when,
-        score.minutes,
+        None if score.no_result else score.minutes,
         score.olympic_mean,
         f"{len(score.runs)} of {score.runs_required}",
-        "" if score.valid else "; ".join(score.reasons),
+        score.verdict if score.no_result else "" if score.valid else "; ".join(score.reasons),
         score.own is None,
         report.published,
     )
@@ -150,7 +150,9 @@ def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
     ]
     published = [f"against {label(beside)}"] if beside else []
     header = ("set", f"score, {unit.name}", *published, "runs", "round", "first run")
-    caption = f"Sets {head}…, newest first; in brackets the mean of one without a valid score"
+    caption = (
+        f"Sets {head}…, newest first; in brackets the mean of a rehearsal or without a valid score"
+    )
     below = [one.words for one in group[:MOST_SETS]]
     listing = Table(caption, header, rows, (1, 2) if beside else (1,), below=below)
     chart = _chart(index, group[:MOST_SETS], unit)
@@ -191,14 +193,17 @@ def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
         if published:
             chart.level(unit.of(published.minutes), "published")
         for one, value in known:
-            state = "score" if one.minutes is not None else "no valid score, mean"
+            state = "score" if one.minutes is not None else "mean"
             kind = "c0" if one.minutes is not None else "hollow"
             x, y = fixed(chart.x(one.when_ms)), fixed(chart.y(unit.of(value)))
             says = f"{one.name}: {state} {unit.full(value)}, {moment(one.when_ms)}"
             chart.mark(says, void("circle", class_=f"dot {kind}", cx=x, cy=y, r=5.5))
         return chart
 
-    key = [(_dot("c0"), "valid score"), (_dot("hollow"), "mean of a set without one")]
+    key = [
+        (_dot("c0"), "valid score"),
+        (_dot("hollow"), "mean of a rehearsal, or without a valid score"),
+    ]
     if published:
         said = (
             f"published {published.minutes:.2f} min, {published.submitter}, round {published.round}"

@@ -536,6 +536,24 @@ def test_times_of_a_log(tmp_path: Path) -> None:
     assert minutes(tmp_path / "missing") is None
 
 
+def test_a_set_is_a_stand_in_from_its_first_log_on(tmp_path: Path) -> None:
+    """A view that stays open reads the mark once."""
+    root = write_set(tmp_path, "s", scheduler="local")
+    attempt = root / "runs/1/attempt_1"
+    attempt.mkdir()
+    going = RunRecord(run=1, attempt=1, state="running", start_ms=1_000, nodes=["n1"])
+    write(going, attempt / "state.json")
+    write(going, attempt.parent / "state.json")
+    logs = KeptLogs()
+    assert not picture(SetEvidence(root), {}, logs).stand_in
+    log = attempt / "node_0.log"
+    log.write_text(mllog("submission_benchmark", 1, "flux1", stand_in=True))
+    assert picture(SetEvidence(root), {}, logs).stand_in
+    log.unlink()
+    assert picture(SetEvidence(root), {}, logs).stand_in
+    assert not picture(SetEvidence(root), {}, Logs()).stand_in
+
+
 def test_what_a_score_is_going_to_be() -> None:
     assert score_so_far("flux1", [3.0, 1.0, 2.0, 9.0], 0) == 2.5
     assert score_so_far("flux1", [3.0, 1.0, 2.0], 1) == 2.5

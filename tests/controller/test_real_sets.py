@@ -67,7 +67,7 @@ def test_run_status_logs_score(cli: Commands, site: Path) -> None:
     assert len({run["seed"] for run in status["runs"]}) == 2 and status["runs"][1]["minutes"] > 0
     assert "not converged" in cli("status", root).out
     head = cli("status", "--site", site).out.splitlines()[0]
-    heads = "SET STATE RUNS ATTEMPTS NOW LAST EVAL ELAPSED LEFT SCORE SO FAR JOB REASON"
+    heads = "SET STATE RUNS ATTEMPTS NOW LAST EVAL ELAPSED LEFT OLYMPIC MEAN JOB REASON"
     assert head.split() == heads.split()
     assert "2/2" in cli.out
     assert cli("watch", "--site", site).code == ExitCode.OK

@@ -385,7 +385,7 @@ def test_a_stand_in_has_nothing_to_beat(tmp_path: Path, stand_in: bool, named: b
     assert isinstance(known, SetRecord)
     flux1 = {"system": "MI325X_08x08x32", "benchmark": "flux1", "round": "6.0"}
     write(replace(known, **flux1), root / "set.json")  # type: ignore[arg-type]
-    log = root / "runs/1/attempt_1/node_0.log"
+    log = root / "runs/1/result_1.txt"
     assert "to beat" in dict(describe(look([root], [Local()])[0])), "not known before it says so"
     more = {"stand_in": True} if stand_in else {}
     log.write_text(mllog("submission_benchmark", 1, "flux1", **more) + log.read_text())

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
 import set_of_logs as sets
+from sites import write_site
 
 from orchestrator.cli import main
+from orchestrator.cli.frame import one_set
+from orchestrator.cli.pictures import SETS, describe, headline, set_row
+from orchestrator.evidence.metrics import families
+from orchestrator.evidence.picture import SetPicture, as_json, look
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.table import score_text
+from orchestrator.report.history import indexed
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import read_report
@@ -84,6 +93,68 @@ def test_the_report_of_a_stand_in_has_a_headline_of_its_own(
 def test_a_package_of_a_stand_in_is_refused(stand_in: Path) -> None:
     with pytest.raises(Refused, match="this is a rehearsal: a small stand-in workload ran"):
         make_package([str(stand_in)], Options(submitter="AMD", framework="PyTorch"))
+
+
+@pytest.mark.parametrize("command", ["status", "ls"])
+def test_tables_of_sets_mark_a_stand_in(
+    published: Path, stand_in: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a sign nor a colour: these are for results."""
+    site = stand_in.parents[1] / "site.yaml"
+    lines = {}
+    for root in (published, stand_in):
+        write_site(site, root.parent)
+        assert main([command, "--site", str(site)]) == 0
+        head, lines[root] = capsys.readouterr().out.splitlines()
+        assert " OLYMPIC MEAN " in head
+    assert " complete (rehearsal) " in lines[stand_in]
+    assert " complete " in lines[published] and "rehearsal" not in lines[published]
+    [_, real], [_, small] = (SETS.lines([set_row(drawn(root))], COLOURS) for root in lines)
+    assert "\x1b[32m✓ complete\x1b[0m" in real
+    assert "\x1b" not in small and "✓" not in small
+
+
+def drawn(root: Path) -> SetPicture:
+    [picture] = look([root], [])
+    return picture
+
+
+def test_every_view_of_a_set_says_first_that_it_is_no_result(
+    published: Path, stand_in: Path
+) -> None:
+    real, small = drawn(published), drawn(stand_in)
+    fact = "not a result: a small stand-in workload ran"
+    assert describe(small)[0] == ("rehearsal", fact)
+    assert headline(small).startswith("rehearsal  complete  ")
+    assert "rehearsal" in small._repr_html_()
+    assert (as_json(small)["stand_in"], as_json(small)["rehearsal"]) == (True, False)
+    screen = one_set(small, COLOURS, 24)
+    assert fact in screen[1] and "✓" not in screen[2] and "complete" in screen[2]
+    for text in (str(describe(real)), headline(real), real._repr_html_()):
+        assert "rehearsal" not in text
+    assert as_json(real)["stand_in"] is False and "✓ complete" in one_set(real, COLOURS, 24)[1]
+
+
+def test_exports_mark_a_stand_in(
+    published: Path, stand_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(published), str(stand_in)]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["stand_in"] for row in rows] == 10 * ["0"] + 10 * ["1"]
+    found = families([(SetEvidence(root), drawn(root)) for root in (published, stand_in)], 0.0)
+    [score] = [family for family in found if family.name == "orchestrator_last_score_seconds"]
+    labels = [dict(labels) for labels in score.samples]
+    assert [one.get("rehearsal") for one in labels] == [None, "true"]
+    assert len(labels) == 2 and len(set(score.samples.values())) == 1
+
+
+def test_the_page_of_all_sets_counts_no_stand_in_as_a_result(
+    published: Path, stand_in: Path
+) -> None:
+    real, small = (indexed("x", read_report(str(root))) for root in (published, stand_in))
+    assert (real.minutes, real.words) == (real.value, "")
+    assert small.minutes is None and small.mean == real.mean
+    assert small.words.startswith("rehearsal, not a result (a small stand-in workload ran): ")
 
 
 def test_one_rounding_for_the_score_on_a_page(published: Path) -> None:
