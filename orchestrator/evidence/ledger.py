@@ -281,13 +281,18 @@ def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 
 def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> Iterator[Mismatch]:
     folder = evidence.layout.bundle
+    if evidence.bundle_problem:
+        yield Mismatch(0, "bundle", "missing, but declared in the ledger")
+        return
     try:
         now = bundle.changed(bundle.hashes(folder), folder, sha256)
     except OSError as error:
         yield Mismatch(0, "bundle", f"cannot be read: {error.strerror or error}")
         return
     for name in bundle.unexpected(now, bundle.accepted(entries)):
-        yield Mismatch(0, f"bundle/{name}", "is not what was declared or recorded")
+        gone = now.get(name) == ""
+        text = "missing, but declared" if gone else "is not what was declared or recorded"
+        yield Mismatch(0, f"bundle/{name}", text)
 
 
 def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:

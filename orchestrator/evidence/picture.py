@@ -249,6 +249,8 @@ def picture(
             findings=tuple(files.findings),
         )
     state, reason, job = judge(files, jobs, asked=asked)
+    if problem := files.bundle_problem:
+        files.findings.add(files.layout.bundle, problem)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
     told = read_told(files)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from orchestrator.errors import SetError
 from orchestrator.evidence.files import Findings, is_node_name
+from orchestrator.mllog.source import bundle_problem
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import (
     Finding,
@@ -169,6 +170,13 @@ class SetEvidence:
         runs = map(self.run, range(1, self.record.nexp + 1))
         queued = sum(run is None or run.state == "queued" for run in runs)
         return queued if queued and self.extended else 0
+
+    @property
+    def bundle_problem(self) -> str:
+        """Return why the declared bundle is unusable; "" if it is there."""
+        return bundle_problem(
+            str(self.layout.root), self.record.bundle_sha256 if self.record else ""
+        )
 
     # ---- the walk ----
 

@@ -23,6 +23,14 @@ STAND_IN = (
 )
 
 
+def bundle_problem(root: str, sha256: str) -> str:
+    """Return why the bundle is unusable that the set in `root` was declared with, `sha256`; ""
+    if it is there."""
+    if not sha256 or os.path.isdir(os.path.join(root, "bundle")):
+        return ""
+    return "is missing; the set cannot continue, and nothing shows how its runs were started"
+
+
 def why_no_result(*, rehearsed: bool, stand_in: bool) -> str:
     """Return why even a valid score is no result of the benchmark, or ""."""
     if rehearsed:
@@ -176,6 +184,8 @@ def _set_folder(directory: str) -> Source:
         if first and all(one == first for one in others):
             names = file_names(first)
             source.told.append(f"the bundle was edited before the first run: {names}")
+    if problem := bundle_problem(directory, str(described.get("bundle_sha256") or "")):
+        source.told.append(f"bundle/ {problem}")
     runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
     if runs > nexp:
         source.told.append(

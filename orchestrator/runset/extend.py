@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.evidence.files import Findings
-from orchestrator.evidence.sets import MOST_RUNS, RunSet
+from orchestrator.evidence.sets import MOST_RUNS, RunSet, SetEvidence
 from orchestrator.onnode.kernel.records import write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
@@ -38,10 +38,23 @@ def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
             f"{record.root_seed})",
             hint="orchestrator submit makes a new set",
         )
+    check_bundle(run_set, nexp)
     if "def extensions(" not in Findings().text(layout.bundle / "lib/set/ledger.py"):
         raise SetError(
             f"the bundle of {run_set.name} is of an earlier version, which takes no more runs",
             hint="orchestrator submit makes a new set",
+        )
+
+
+def check_bundle(run_set: RunSet, nexp: int = 0) -> None:
+    """Raise SetError if the bundle that the set was declared with is missing."""
+    record, layout = run_set.record, run_set.layout
+    if SetEvidence(layout.root).bundle_problem:
+        raise SetError(
+            f"the bundle of {run_set.name} is missing, which its jobs run: {layout.bundle}",
+            hint="put it back from a copy, or make a new set: orchestrator submit "
+            f"{quoted(record.system)} {quoted(record.workload)} --nexp "
+            f"{quoted(nexp or record.nexp)}",
         )
 
 

@@ -32,7 +32,7 @@ from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.extend import check_extension, extend, with_extension
+from orchestrator.runset.extend import check_bundle, check_extension, extend, with_extension
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 from orchestrator.words import count, quoted
 
@@ -209,11 +209,13 @@ def _kept(program: Program | None) -> dict[str, str]:
 
 def _verified_bundle(run_set: RunSet, *, edited: bool, world: World) -> Program | None:
     """Return the set's bundle, read once and verified, with its archive (not in older versions);
-    None if missing.
+    None for a set declared without one.
 
-    Raises SetError if it differs from the declared bundle; with `edited`, record that as accepted.
+    Raises SetError if it is missing or differs from the declared bundle; with `edited`, record
+    that as accepted.
     """
     layout = run_set.layout
+    check_bundle(run_set)
     if not layout.bundle.is_dir():
         return None
     try:

@@ -16,6 +16,7 @@ from orchestrator.errors import InputError
 from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.regular import parse, read_bytes
+from orchestrator.submission.refusal import Undescribed
 
 if TYPE_CHECKING:
     from orchestrator.model import System
@@ -190,7 +191,7 @@ def _object(path: Path) -> dict[str, Any]:
     return value
 
 
-def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
+def description_problems(members: Mapping[str, Any], name: str) -> list[Undescribed]:
     """Return the description's problems."""
     missing = [
         name
@@ -218,7 +219,7 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[str]:
             f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or "
             "open"
         )
-    return found
+    return [Undescribed(problem) for problem in found]
 
 
 def empty_members(members: Mapping[str, Any]) -> list[str]:

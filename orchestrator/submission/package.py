@@ -20,14 +20,13 @@ from orchestrator.errors import InputError, SetError, UsageError, is_full
 from orchestrator.evidence import bundle
 from orchestrator.evidence.files import is_inside
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.mllog.described import DIFFERS
 from orchestrator.mllog.result import plain
 from orchestrator.onnode.set.ledger import NAME as LEDGER
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
 from orchestrator.submission.names import LARGEST, name_problem, tree_problems
 from orchestrator.submission.readme import readme
-from orchestrator.submission.refusal import Refused
+from orchestrator.submission.refusal import Difference, Refused, Undescribed
 from orchestrator.words import quoted
 
 MOST_PROBLEMS = 8
@@ -92,17 +91,14 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
 def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence[str]) -> str:
     if way := next(filter(None, (one.way_to_real_runs for one in sets)), ""):
         return way
-    marks = (f" {DIFFERS}: ", " submission_org ", ": ledger: ")
-    if any(mark in problem for mark in marks for problem in problems):
+    if any(isinstance(problem, Difference) for problem in problems):
         return (
             "check each; --allow-differences packages the logs as they are, with the "
             "differences in runs.json"
         )
-    if any("systems/" in problem and "nothing is known" in problem for problem in problems):
+    if any(isinstance(problem, Undescribed) for problem in problems):
         return "orchestrator docs package shows a system description to start from"
-    bad = [
-        name for name in directories if any(problem.startswith(f"{name}: ") for problem in problems)
-    ]
+    bad = [name for name, one in zip(directories, sets, strict=True) if one.problems]
     return (
         f"orchestrator score --compliance {quoted(bad[0])}"
         if bad
@@ -171,7 +167,7 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
             f"and --submitter says {options.submitter!r}{_org_variable(one)}"
         )
     if not options.allow_differences:
-        return found
+        return [Difference(problem) for problem in found]
     package.warnings += [f"{difference} (allowed)" for difference in found]
     return []
 
@@ -238,7 +234,7 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
             "if your hardware differs: --system-json FILE"
         )
     package.warnings += [warning for warning in warnings if warning not in package.warnings]
-    return description_problems(members, system)
+    return [*description_problems(members, system)]
 
 
 def _add_results(package: Package, one: Chosen, results: str) -> list[str]:

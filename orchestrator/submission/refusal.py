@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from orchestrator.errors import ExitCode, InputError
+
+
+class Difference(str):
+    """A problem: the logs differ from their description, their submitter or their ledger."""
+
+    __slots__ = ()
+
+
+class Undescribed(str):
+    """A problem: a member of the system description is missing or wrong."""
+
+    __slots__ = ()
 
 
 class Refused(InputError):
@@ -10,9 +24,9 @@ class Refused(InputError):
 
     exit_code = ExitCode.NO_SCORE
 
-    def __init__(self, problems: list[str], *, hint: str = "") -> None:
+    def __init__(self, problems: Sequence[str], *, hint: str = "") -> None:
         super().__init__(
             "no package was written:\n" + "\n".join(f"  - {problem}" for problem in problems),
             hint=hint,
         )
-        self.problems = problems
+        self.problems = list(problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +96,38 @@ def test_what_cannot_be_extended(cli: Commands, site: Path) -> None:
     assert "of an earlier version" in cli.err
     assert open_set(root).record == record
     assert "extend" not in [one.kind for one in ledger.read(root)[0]]
+
+
+def test_a_bundle_that_was_deleted_is_named(cli: Commands, site: Path) -> None:
+    """By what shows the set, by what verifies it, and by what cannot continue it."""
+    root = started(cli, site)
+    assert cli.json("status", root)["findings"] == []
+    assert "bundle/" not in cli("score", root).out
+    shutil.rmtree(root / "bundle")
+    why = "is missing; the set cannot continue, and nothing shows how its runs were started"
+    assert cli.json("status", root)["findings"] == [f"{root}/bundle: {why}"]
+    assert f"damaged  {root}/bundle: {why}" in cli("status", root).out
+    assert f"note: bundle/ {why}" in cli("score", root).out
+    assert [str(one) for one in verify(root).problems] == [
+        "bundle: missing, but declared in the ledger"
+    ]
+    hint = "put it back from a copy, or make a new set: orchestrator submit local_2x2x8 builtin"
+    for words, runs in ((("--nexp", 3), 3), ((), 2)):
+        if not words:
+            ledger.append(root, ledger.extension(2))
+        assert cli("resume", root, *words).code == ExitCode.SET_STATE
+        assert f"the bundle of {root.name} is missing" in cli.err
+        assert cli.err.endswith(f"hint: {hint} --nexp {runs}\n")
+    assert len(list(root.glob("submissions/*.json"))) == 1
+
+
+def test_a_deleted_file_of_the_bundle_is_missing(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
+    (root / "bundle/rccl_env.sh").unlink()
+    [problem] = verify(root).problems
+    assert str(problem) == "bundle/rccl_env.sh: missing, but declared"
+    (root / "bundle/manifest.json").unlink()
+    assert "bundle/manifest.json: missing, but declared" in map(str, verify(root).problems)
 
 
 def test_extensions_that_were_changed_are_found(cli: Commands, site: Path) -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import outputs
 import pytest
@@ -19,7 +20,7 @@ from orchestrator.cli import main
 from orchestrator.errors import ExitCode, InputError
 from orchestrator.onnode.set import ledger
 from orchestrator.submission import names
-from orchestrator.submission.description import MEMBERS
+from orchestrator.submission.description import MEMBERS, read_given
 from orchestrator.submission.package import Options, make_package
 from orchestrator.submission.refusal import Refused
 from orchestrator.submission.verify import verify
@@ -38,7 +39,7 @@ def package(source: Path, out: Path, *more: str) -> int:
     return main(["package", str(source), "-o", str(out), "--submitter", "AMD", *FRAMEWORK, *more])
 
 
-def refused(source: Path, **more: str) -> str:
+def refused(source: Path, **more: Any) -> str:
     with pytest.raises(Refused) as caught:
         make_package([str(source)], Options(**{"submitter": "AMD", "framework": "PyTorch", **more}))
     return str(caught.value)
@@ -132,7 +133,8 @@ def test_nine_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     root = sets.make_set(tmp_path / "sets", sets.logs(sets.MI355X)[:9])
     assert package(root, tmp_path / "out") == 1
     text = capsys.readouterr().err
-    assert "9 of 10 runs finished" in text and "hint:" in text
+    assert "9 of 10 runs finished" in text
+    assert f"hint: orchestrator score --compliance {root}\n" in text
     assert not (tmp_path / "out").exists()
 
 
@@ -147,9 +149,14 @@ def test_a_missing_system_description_is_refused(tmp_path: Path) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X), system="OurOwn_1x8x1")
     text = refused(root)
     assert "systems/OurOwn_1x8x1.json: host_processors_per_node" in text and "--system-json" in text
-    assert "framework is required" in refused(
-        sets.make_set(tmp_path / "b", sets.logs(sets.MI355X)), framework=""
-    )
+    hint = "hint: orchestrator docs package shows a system description to start from"
+    assert hint in text
+    without = refused(sets.make_set(tmp_path / "b", sets.logs(sets.MI355X)), framework="")
+    assert "framework is required" in without and hint in without
+    given = tmp_path / "system.json"
+    given.write_text('{"number_of_nodes": "two"}')
+    wrong = refused(sets.make_set(tmp_path / "c", sets.logs(sets.MI355X)), given=read_given(given))
+    assert "number_of_nodes is 'two'" in wrong and hint in wrong
 
 
 def test_the_checker_agrees_about_what_is_refused(whole_set: Path) -> None:
@@ -239,7 +246,8 @@ def test_logs_that_are_not_what_was_described_are_refused_unless_allowed(
     said = "opt_base_learning_rate: logged is 0.0004, and the environment says LR=0.00055 (in 10 of 10 runs)"
     assert package(whole_set, tmp_path / "no") == 1
     told = capsys.readouterr().err
-    assert said in told and "--allow-differences" in told and not (tmp_path / "no").exists()
+    hint = "hint: check each; --allow-differences packages the logs as they are"
+    assert said in told and hint in told and not (tmp_path / "no").exists()
     assert package(whole_set, tmp_path / "out", "--allow-differences") == 0
     assert f"{said} (allowed)" in capsys.readouterr().err
     record = json.loads((tmp_path / "out" / CODE / "runs.json").read_text())
