@@ -137,6 +137,9 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
         allow_abbrev=False,
     )
     command.arguments(parser)
+    action = next((word for word in words if word in command.actions), "")
+    if action and {"-h", "--help"} & {*words}:
+        command.narrow(parser, action)
     return command, parser
 
 

@@ -56,6 +56,12 @@ def add_operands(
     parser.add_argument(name, metavar=metavar, nargs=nargs, help=help, default=default)
 
 
+def add_action(parser: ArgumentParser, actions: Iterable[str]) -> None:
+    """Add the first word of a command that has actions (Command.actions)."""
+    metavar = "|".join(actions)
+    parser.add_argument("action", choices=tuple(actions), metavar=metavar, help="what to do")
+
+
 def add_site(parser: ArgumentParser) -> None:
     add_option(parser, "--site", "FILE", SITE_HELP)
 

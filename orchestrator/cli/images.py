@@ -1,14 +1,5 @@
 """Check, pull, build, load or inspect the container image of the nodes.
 
-  check       which image each node has: present, missing, or another one under the same tag
-  pull        pull it once, into the local engine, and keep it as a tar on shared storage
-  build       build an image from its published tree (--tree), with the local engine
-  distribute  load the tar on nodes where it is missing or another one; check afterwards
-  inspect     from the image's files alone, without a GPU and without starting it: what its scripts
-              need, start, download, write and hide, and where they do not fit the bundle
-  code        copy the benchmark's code (/workspace/code) out of the image; to use
-              changed code, name its folder in the site file: `code: {WORKLOAD: /path}`
-
 An image is identified by its id (the digest of its configuration), never by its tag. The wanted
 image is that of --expect, else that of the tar on shared storage, else the most frequent one.
 Inside an allocation nodes are reached with its steps. Outside, a site with Slurm lends nodes for
@@ -45,6 +36,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import (
+    add_action,
     add_choice,
     add_engine,
     add_flag,
@@ -56,7 +48,7 @@ from orchestrator.cli.arguments import (
     add_text,
     split_command,
 )
-from orchestrator.cli.command import Command
+from orchestrator.cli.command import Action, Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, Fix, UsageError
@@ -78,14 +70,39 @@ NODES = TextTable(
 )
 SHOWN_DIGEST = len("sha256:") + 12
 
+_ON_NODES = "--image --nodes --via --tar --expect --limit --timeout --engine-command --ssh-config"
+ACTIONS = {
+    "check": Action(
+        "show which image each node has: present, missing, or another one under the same tag",
+        _ON_NODES,
+    ),
+    "pull": Action(
+        "pull the image once, into the local engine, and keep it as a tar on shared storage",
+        "--image --tar --timeout --engine --always --login --password-stdin",
+    ),
+    "build": Action(
+        "build an image from its published tree (--tree), with the local engine", "--tree"
+    ),
+    "distribute": Action(
+        "load the tar on nodes where it is missing or another one; check afterwards",
+        f"{_ON_NODES} --others",
+    ),
+    "inspect": Action(
+        "show what the image's scripts need, start, download, write and hide, and where they do "
+        "not fit the bundle: from its files alone, without a GPU and without starting it",
+        "--image --tar --engine --engine-command --from --command --partial --registry --login "
+        "--password-stdin",
+    ),
+    "code": Action(
+        "copy the benchmark's code (/workspace/code) out of the image; to use changed code, name "
+        "its folder in the site file: `code: {WORKLOAD: /path}`",
+        "--engine --output",
+    ),
+}
+
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "action",
-        choices=("check", "pull", "build", "distribute", "inspect", "code"),
-        metavar="check|pull|build|distribute|inspect|code",
-        help="what to do",
-    )
+    add_action(parser, ACTIONS)
     add_system(parser, optional=True)
     add_option(parser, "--image", "REF", "the image by name, instead of SYSTEM and WORKLOAD")
     add_site(parser)
@@ -479,4 +496,5 @@ COMMAND = Command(
     __doc__,
     add_arguments,
     run,
+    actions=ACTIONS,
 )

@@ -1,5 +1,4 @@
-"""Host settings of a run: preview changes (plan), set (apply), check (verify), restore (revert),
-and list their owners (status). `facts` shows differences between the nodes and runs of a set.
+"""Show, change and restore the host settings of a run.
 
 Acts on this host; with --nodes on other hosts: through Slurm if the site has it, which lends them
 for the time of the command, else over SSH. `apply` goes over SSH: its settings outlast the command.
@@ -13,7 +12,9 @@ answer.
 
 example:
   orchestrator tune plan
+  orchestrator tune apply --nodes 'node[1-8]' --sudo --for 3600
   orchestrator tune verify --nodes 'node[1-8]' --json
+  orchestrator tune status --nodes 'node[1-8]'
   orchestrator tune revert --nodes 'node[1-8]' --sudo
   orchestrator tune facts MI325X_08x08x32-flux1-20261121-101500-9f3c
 """
@@ -30,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import (
     MOST,
+    add_action,
     add_choice,
     add_flag,
     add_json,
@@ -40,7 +42,7 @@ from orchestrator.cli.arguments import (
     positive,
     seconds,
 )
-from orchestrator.cli.command import Command
+from orchestrator.cli.command import Action, Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
@@ -71,17 +73,25 @@ FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RU
 DRIFT = TextTable(
     "RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
 )
+_ON_HOSTS = (
+    "--nodes --via --profile --workload --round --sudo --ask-sudo-password --sudo-password-fd "
+    "--ssh-config --parallel --timeout"
+)
+ACTIONS = {
+    "plan": Action("preview the changes", _ON_HOSTS),
+    "apply": Action("make the changes, and keep the former values", f"{_ON_HOSTS} --owner --for"),
+    "verify": Action("check that the settings hold", _ON_HOSTS),
+    "revert": Action("restore the former values", f"{_ON_HOSTS} --owner --all-owners"),
+    "status": Action("list who holds settings, and until when", _ON_HOSTS),
+    "facts": Action("show differences between the nodes and runs of a set", "set"),
+}
 _OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,119}")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
+    add_action(parser, ACTIONS)
     parser.add_argument(
-        "action",
-        choices=("plan", "apply", "verify", "revert", "status", "facts"),
-        help="what to do",
-    )
-    parser.add_argument(
-        "set", metavar="SET", nargs="?", default="", help="for facts: a set (default: the newest)"
+        "set", metavar="SET", nargs="?", default="", help="facts: a set (default: the newest)"
     )
     add_text(
         parser, "--nodes", "NAMES", "hosts, such as 'node[1-8]' or a,b=ssh://root@10.0.0.7:2222"
@@ -444,4 +454,5 @@ COMMAND = Command(
         ExitCode.OK: "every host is as it should be",
         ExitCode.NO_SCORE: "one is not; for facts: nodes or runs differ",
     },
+    ACTIONS,
 )

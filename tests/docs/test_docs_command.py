@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +15,12 @@ import pytest
 from pages import DOCS, pages
 from until import LIMIT_S
 
-from orchestrator.cli import main
+from orchestrator.cli import COMMANDS, command_parser, main
 
 TOP = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(TOP / "tools"))
+
+from arguments import arguments, help_text  # noqa: E402
 
 
 def test_it_lists_every_page(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,3 +113,57 @@ def test_help_of_an_action(capsys: pytest.CaptureFixture[str]) -> None:
         main(["help", "systems", "new"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: orchestrator systems new ")
+
+
+@pytest.mark.parametrize(
+    ("name", "action"),
+    [(name, action) for name in COMMANDS for action in command_parser(name)[0].actions],
+)
+def test_help_of_an_action_has_its_options_alone(
+    name: str, action: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where actions share a parser: what only others take is left out."""
+    command, parser = command_parser(name)
+    shown = []
+    for words in (["help", name, action], [name, action, "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    text = shown[0]
+    assert text.startswith(f"usage: orchestrator {name} {action} [-h] ")
+    assert f"\nexample:\n  orchestrator {name} {action}" in text
+    options = command.actions[action].options.split()
+    special = {one for each in command.actions.values() for one in each.options.split()}
+    declared = {one: argument for argument in arguments(parser) for one in names_of(argument)}
+    assert special <= declared.keys()
+    for one in special:
+        header = re.compile(
+            rf"^  (?:-\w .*, )?{re.escape(shown_as(declared[one]))}(?![\w-])", re.MULTILINE
+        )
+        assert bool(header.search(text)) == (one in options), one
+    for other in command.actions.keys() - {action}:
+        assert f"  {other}: " not in text and f"orchestrator {name} {other} " not in text
+
+
+def names_of(argument: argparse.Action) -> list[str]:
+    return argument.option_strings or [argument.dest]
+
+
+def shown_as(argument: argparse.Action) -> str:
+    return (argument.option_strings or [str(argument.metavar)])[-1]
+
+
+def test_an_option_of_some_actions_names_them() -> None:
+    """In the help of the whole command, too, unless most of the actions take it."""
+    for name in COMMANDS:
+        command, parser = command_parser(name)
+        for argument in arguments(parser) if command.actions else ():
+            found = [
+                action
+                for action, one in command.actions.items()
+                if {*names_of(argument)} & {*one.options.split()}
+            ]
+            if len(found) == 1:
+                assert help_text(argument).startswith(f"{found[0]}: "), argument.option_strings
