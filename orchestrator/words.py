@@ -6,6 +6,8 @@ import re
 from functools import cache
 from math import isfinite
 
+from orchestrator.onnode.kernel.plural import count as count
+
 TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -313,11 +315,6 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
 
 
 # ---- times ----
-
-
-def count(number: int, noun: str) -> str:
-    """Return `1 run`, `3 runs`."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def minutes(value: float | None, missing: str = "-") -> str:

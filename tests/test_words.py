@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,17 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "tools"))
 
-from tics import CEILINGS, PACKAGE, TICS, count, prose  # noqa: E402
+from tics import CEILINGS, PACKAGE, TICS, prose  # noqa: E402
+from tics import count as count_tics  # noqa: E402
+
+from orchestrator.words import count  # noqa: E402
 
 SLACK = 0.4
 """Per 1,000 words: whoever brings a tic down by more than this lowers its ceiling, too."""
 
 
 def test_tics_only_become_fewer() -> None:
-    words, tics = count(PACKAGE)
+    words, tics = count_tics(PACKAGE)
     assert words > 20_000 and tics.keys() == CEILINGS.keys() == TICS.keys()
     assert {tic: (many, CEILINGS[tic]) for tic, many in tics.items() if many > CEILINGS[tic]} == {}
     assert {tic: many for tic, many in tics.items() if many < CEILINGS[tic] - SLACK} == {}, (
@@ -66,6 +70,7 @@ PLAIN = {
     "per-node results": r"who ran what",
     "internal error": r"defect of ours",
     "cause unknown": r"not known why",
+    "differ": r"comes? out otherwise",
 }
 """The word to write -> the words it replaces, in help, messages and documents."""
 WRONG = {
@@ -152,6 +157,144 @@ def test_pages_and_causes_use_the_plain_words() -> None:
     ]
     assert len(texts) >= 5 and len(shown) > 100
     assert [*found, *(one for text in shown for one in wrong_words(text))] == []
+
+
+def test_schemas_use_the_plain_words() -> None:
+    """The descriptions of what --json prints, made from tools/json_outputs.yaml."""
+    schemas = (PACKAGE / "generated/schemas/outputs.json").read_text()
+    shown = re.findall(r'"description": "(.*)"', schemas)
+    assert len(shown) > 500
+    assert [one for text in shown for one in wrong_words(text)] == []
+
+
+# ---- numbers and their nouns ----
+
+COUNTED = (
+    "attempt|bundle|change|character|check|copy|decision|device|entry|error|evaluation|event|"
+    "failure|file|folder|GPU|host|image|job|layer|line|link|log|member|minute|node|part|point|port|"
+    "problem|process|rank|record|result|row|run|sample|second|seed|set|setting|side|spare|step|"
+    "submission|system|time|try|value|variable|warning"
+)
+PLURALS = "|".join(count(2, noun)[2:] for noun in COUNTED.split("|"))
+MANY = re.compile(rf" (?:(?!(?:has|needs|in|over|by) )[\w-]+ )?(?:{PLURALS})\b")
+SEVERAL = {
+    "each of {nodes} nodes would train alone": "of more nodes than one",
+    "and {len(lines) - height + 1} more lines": "of at least two, which make room for this one",
+    "none of the {len(everything)} systems": "the catalogue",
+    "all {number} nodes have": "of more nodes than one",
+    "all {len(nodes)} nodes: ": "of more nodes than one",
+    "all {total} nodes": "of more nodes than one: one has its name",
+    "{len(ranks)} ranks": "of more ranks than one: one has its number",
+    "{len(sides)} sides, a row each": "a comparison has two at least",
+    "{site.side_by_side} runs side by side": "more than one",
+    "{at_once} runs are side by side": "more than one",
+    "{attempts} attempts died alike": "of three at least",
+    "fits {len(found)} published entries": "more than one",
+    "Exactly the {used} required runs": "as many as the rules require",
+    "sees {self.gpus} of {wanted} GPUs": "more than it sees",
+    "it has {len(images)} images": "none, or several",
+    "logged {len(found)} times with the same value": "more than one",
+    "and is {len(found)} times with different values": "more than one",
+    "{len(run.seeds)} seeds are logged": "more than one",
+    "matches {len(begun)} systems": "more than one",
+    "matches {len(folders)} sets": "more than one",
+    "{runs} runs are recorded": "more than were declared",
+    "{len(score.runs)} runs: the median window": "more than the rules require",
+    "the window of {used} runs": "as many as the rules require",
+    "has {nodes} nodes but its fabric is none": "of more nodes than one",
+    "connects the {nodes} nodes": "of more nodes than one",
+    "{raw} minutes; accepted": "a number that is refused, which 1 is not",
+    "checks it": "a verb",
+    "runs micro batch": "a verb",
+    "runs backwards": "a verb",
+    "{name} runs": "a verb",
+    "runs on {job.host}": "a verb",
+    "{which} variables": "a name",
+    "{rule.least} times, not": "more than once, which has its own text",
+    "{samples} samples took": "many",
+    "{relaxed} samples are": "many",
+    "{text} {len(up)} GPUs": "more than one: one has no links",
+    "{runs} runs were": "another number than 1, which has its own text",
+    "cannot have {nexp} runs": "more than a set has, which is one at least",
+}
+"""Part of a text with a number that is never 1 -> why."""
+
+
+def numbers_with_plurals(source: str) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of every f-string that puts a plural behind a whole number."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.JoinedStr):
+            continue
+        for value, text in pairwise(node.values):
+            if not (isinstance(value, ast.FormattedValue) and isinstance(text, ast.Constant)):
+                continue
+            if value.format_spec or re.match(r"[A-Z_]+$|plain\(|rate\(", ast.unparse(value.value)):
+                continue  # decimals, limits of ours, and formatted numbers
+            if MANY.match(str(text.value)):
+                yield node.lineno, ast.unparse(node)[2:-1]
+
+
+def test_numbers_have_a_noun_of_their_number() -> None:
+    """`1 runs` is printed nowhere: a message takes words.count(), or its number is never 1."""
+    found, used = [], set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.relative_to(PACKAGE).parts[0] in ("simulation", "generated"):
+            continue
+        for line, text in numbers_with_plurals(path.read_text()):
+            reasons = [part for part in SEVERAL if part in text]
+            used.update(reasons)
+            found += [] if reasons else [f"{path.relative_to(TOP)}:{line}: {text}"]
+    assert found == [], "orchestrator.words.count()"
+    assert SEVERAL.keys() - used == set(), "texts that are not there"
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("f'{n} runs are left'", True),
+        ("f'{len(n)} more nodes'", True),
+        ("f'{n:.1f} minutes'", False),
+        ("f'{MOST_RUNS} runs'", False),
+        ("f'{name} runs'", True),
+        ("f'{count(n, noun)} left'", False),
+    ],
+)
+def test_a_plural_behind_a_number_is_seen(source: str, wrong: bool) -> None:
+    assert bool(list(numbers_with_plurals(source))) is wrong
+
+
+def test_no_plural_stands_in_brackets() -> None:
+    """No `node(s)` in messages, help, pages and templates."""
+    texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+    shown = [
+        f"{path.relative_to(TOP)}:{line}: {text}"
+        for path, source in texts.items()
+        for line, text in messages(source)
+        if re.search(r"\w\(s\)", text)
+    ]
+    pages = [path for path in (TOP / "templates").rglob("*") if path.is_file()]
+    assert len(pages) > 10
+    for path in [*pages, *DOCUMENTS]:
+        shown += [
+            f"{path.relative_to(TOP)}: {one}" for one in re.findall(r"\w+\(s\)", path.read_text())
+        ]
+    assert shown == []
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "text"),
+    [
+        (0, "run", "0 runs"),
+        (1, "entry", "1 entry"),
+        (2, "entry", "2 entries"),
+        (2, "try", "2 tries"),
+        (3, "process", "3 processes"),
+        (2, "key", "2 keys"),
+        (2, "more node", "2 more nodes"),
+    ],
+)
+def test_a_number_with_its_noun(number: int, noun: str, text: str) -> None:
+    assert count(number, noun) == text
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode
-from orchestrator.words import TextTable, cell
+from orchestrator.words import TextTable, cell, count
 from orchestrator.words import facts as fact_lines
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ def _print(
         print()
         print_table(FINDINGS, list(_rows(found)))
     counts = [
-        f"{count} {severity}{'' if count == 1 else 's'}"
+        count(number, severity)
         for severity in ("error", "warning", "note")
-        if (count := sum(one.severity == severity for one in found))
+        if (number := sum(one.severity == severity for one in found))
     ]
     print(", ".join(counts) or "nothing found")
 

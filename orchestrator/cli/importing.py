@@ -10,7 +10,7 @@ from orchestrator.cli.arguments import add_engine, add_flag, add_option, add_tex
 from orchestrator.cli.output import note, print_json, print_table
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
-from orchestrator.words import TextTable, quoted
+from orchestrator.words import TextTable, count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.importing.config import Checked
@@ -168,7 +168,7 @@ def _print(checked: Checked, written: list[Path], output: Path) -> None:
     imported, made = checked.imported, checked.documents
     how = "executed" if imported.evaluation.run else "read, not executed"
     print(
-        f"{imported.evaluation.name} ({how}): {len(imported.evaluation.env)} variables, "
+        f"{imported.evaluation.name} ({how}): {count(len(imported.evaluation.env), 'variable')}, "
         f"{imported.workload}, nearest to round {imported.base}"
     )
     if imported.placed:

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.words import TextTable, duration, train_time
+from orchestrator.words import TextTable, count, duration, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -249,11 +249,12 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
         ("state", f"{picture.state}: {picture.reason or STATES[picture.state]}"),
     ]
     if record is not None:
+        gpus = count(record.gpus_per_node, "GPU")
         bound = "<=" if record.target_is_upper_bound else ">="
         target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"
         pairs += [
             ("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
-            ("nodes", f"{record.nodes} x {record.gpus_per_node} GPUs, engine {record.engine}"),
+            ("nodes", f"{record.nodes} x {gpus}, engine {record.engine}"),
         ]
     pairs.append(("job", job_text(picture)))
     if picture.pulling:

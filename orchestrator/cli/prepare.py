@@ -36,7 +36,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site, site_log_dir
 from orchestrator.cli.output import Shown, note, print_json, print_table
 from orchestrator.errors import ExitCode, InputError, OrchestratorError
-from orchestrator.words import TextTable, quoted
+from orchestrator.words import TextTable, count, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,9 +123,12 @@ def _check(plan: Plan, args: Namespace) -> int:
         )
     else:
         print_table(PARTS, [_part_row(part) for part in parts])
-        summary = f"all {len(parts)} parts are in place"
+        summary = f"{count(len(parts), 'part')} in place"
         if wrong:
-            summary = f"{len(wrong)} of {len(parts)} parts differ from the published data"
+            differ = "differs" if len(wrong) == 1 else "differ"
+            summary = (
+                f"{len(wrong)} of {count(len(parts), 'part')} {differ} from the published data"
+            )
         print(f"{plan.workload} {plan.round}: {summary}")
         if wrong:
             fill = shlex.join(["orchestrator", *(word for word in args.typed if word != "--check")])
@@ -221,7 +224,7 @@ def _prepare(plan: Plan, args: Namespace, site: Site, address: str) -> int:
         log = plan.log_file(first.step)
         note(f"hint: check {log}; the same command continues from there")
     else:
-        print(f"{plan.workload}: all {len(reports)} steps are done")
+        print(f"{plan.workload}: {count(len(reports), 'step')} done")
         note(
             f"hint: orchestrator prepare {quoted(plan.workload)} --check compares with the "
             "published tree"

@@ -524,7 +524,8 @@ def _print_many(
         for share in (result.unattended, result.complete, result.within(args.within or 0.0))
     ]
     sure = 100 * max(half_width(share, trials) for share in shares)
-    remark = f"{trials} sets with each number of spares: the shares are sure to {sure:.1f} points"
+    sets = count(trials, "set")
+    remark = f"{sets} with each number of spares: the shares are sure to {sure:.1f} points"
     draw(hanging(f"{remark} (95 %)", screen()))
 
 

@@ -80,7 +80,7 @@ def _write_config(entry: Entry, path: Path) -> int:
         raise UsageError(
             f"--image-config {path}: {error.strerror}", hint="name a new file"
         ) from error
-    note(f"{path}: {len(entry.whole_env)} variables; SEED is that of the run")
+    note(f"{path}: {count(len(entry.whole_env), 'variable')}; SEED is that of the run")
     if "NCCL_SOCKET_IFNAME" not in entry.whole_env:
         note("no names of interfaces: each node detects its own (`network` of the site file)")
     return ExitCode.OK

@@ -22,6 +22,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import note, print_closing, print_facts, print_json, print_table
 from orchestrator.errors import ExitCode
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -94,7 +95,7 @@ def list_sets(args: Namespace) -> int:
         print_table(*sets_table(pictures))
         hidden = len(folders) - len(wanted) + len(sets) - len(shown)
         if hidden:
-            note(f"{hidden} older sets are not shown; --all shows them")
+            note(f"{count(hidden, 'older set')} not shown; --all shows every set")
         from orchestrator.cli.closing import closing_lines
 
         if lines := closing_lines(
@@ -127,7 +128,7 @@ def draw_all(sets: list[SetEvidence]) -> list[SetPicture]:
     names = {files.record.scheduler for files in sets if files.record and not files.settled}
     pictures = draw(sets, [opened(name) for name in sorted(names & {"local", "slurm"})])
     if any(picture.job_state == "no answer" for picture in pictures):
-        note("the scheduler does not answer: the states are what the sets' files say")
+        note("no answer from the scheduler; the states are those of the sets' own files")
     return pictures
 
 

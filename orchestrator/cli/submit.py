@@ -4,8 +4,8 @@ job id.
 The set's folder holds the bundle that runs. It is printed before the scheduler is asked. An
 unsubmitted set of the same bundle is taken instead of a new one. Nothing is left behind if the
 bundle cannot be written, or if the partition does not allow the time that the runs need (Slurm is
-asked; without an answer sbatch decides). If the scheduler does not answer, the set is `unknown`,
-the exit code is 4, and nothing is ever submitted twice.
+asked; without an answer sbatch decides). Without an answer from the scheduler to the submission,
+the set is `unknown`, the exit code is 4, and nothing is ever submitted twice.
 
 example:
   orchestrator submit MI325X_08x08x32 flux1 --site site.yaml --nexp 10

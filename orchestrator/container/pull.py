@@ -12,6 +12,7 @@ from orchestrator.container.image import EngineError, Image, short
 from orchestrator.container.local import engine, find_image, reason, split_reference
 from orchestrator.container.store import StoredImage, check_room, save, stored
 from orchestrator.errors import UsageError
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -118,7 +119,7 @@ class _Layers:
         if not changed and tenths <= self._tenths:
             return ""
         self._tenths = max(tenths, self._tenths)
-        text = f"{sum(self.complete.values())} of {len(self.complete)} layers"
+        text = f"{sum(self.complete.values())} of {count(len(self.complete), 'layer')}"
         return f"{text}, {_gigabytes(got, size)}" if size else text
 
 

@@ -14,6 +14,7 @@ from orchestrator.container.image import Image, common, short, wanted_id
 from orchestrator.container.store import StoredImage, stored, whose
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import each
+from orchestrator.words import count
 
 State = Literal["present", "missing", "other", "no answer"]
 
@@ -158,8 +159,8 @@ def distribute(
     odd = [engine for engine in engines if engine.node.name in before.odd]
     if odd:
         size = f"{kept.bytes / 1e9:.1f} GB"
-        count = f"{len(odd)} of {len(engines)} nodes"
-        progress(f"loading {short(kept.image.id)} ({size}) on {count}")
+        share = f"{len(odd)} of {count(len(engines), 'node')}"
+        progress(f"loading {short(kept.image.id)} ({size}) on {share}")
     start = time.monotonic()
     work = each(
         odd,
@@ -178,8 +179,8 @@ def judge(reference: str, replies: Sequence[EngineReply], wanted: Wanted | None)
     """Compare every image with `wanted`, by default the most frequent image."""
     images = [reply.image for reply in replies if reply.image]
     if wanted is None and (most := common(images)):
-        count = sum(image.same_as(most) for image in images)
-        wanted = Wanted(most, f"{count} of {len(replies)} nodes have it")
+        alike = sum(image.same_as(most) for image in images)
+        wanted = Wanted(most, f"it is on {alike} of {count(len(replies), 'node')}")
     nodes = tuple(_judged(reply, wanted) for reply in replies)
     return SpreadReport(reference, wanted, nodes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.onnode.policy.verdict import ORDER, NodeVerdict, Row, Verdicts
+from orchestrator.words import count
 
 
 def parse_table(text: str) -> list[Row]:
@@ -59,6 +60,6 @@ def coverage(verdicts: Verdicts) -> str:
         (sum(one.verdict == verdict for one in verdicts.nodes), text) for verdict, text in words
     ]
     parts = [f"{count} {text}" for count, text in counts if count]
-    return f"tested {verdicts.tested} of {len(verdicts.nodes)} nodes" + (
+    return f"tested {verdicts.tested} of {count(len(verdicts.nodes), 'node')}" + (
         f": {', '.join(parts)}" if parts else ""
     )

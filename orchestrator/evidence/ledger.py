@@ -19,6 +19,7 @@ from orchestrator.onnode.kernel.records import RunRecord, checked
 from orchestrator.onnode.kernel.regular import last_bytes, open_regular, read_bytes
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
+from orchestrator.words import count
 
 CLOCK_STEP_MS = 86_400_000
 OUTPUT_BYTES = 64 << 10
@@ -270,8 +271,8 @@ def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
         if one.kind == "extend":
             _, more = ledger.extensions([one])[0]
             if more <= runs:
-                text = f"extends the set to {more} runs of {runs}: it was inserted, or changed"
-                yield Mismatch(one.number, "", text)
+                text = f"extends the set to {count(more, 'run')} of {runs}"
+                yield Mismatch(one.number, "", f"{text}: it was inserted, or changed")
             runs = max(runs, more)
         elif one.kind == "attempt" and _number(one, "run") > runs:
             declared = "1 run was" if runs == 1 else f"{runs} runs were"

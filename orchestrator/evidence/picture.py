@@ -326,16 +326,16 @@ def _failures(runs: tuple[RunPicture, ...]) -> str:
         ),
     ]
     detail = ", ".join(f"{number} {text}" for number, text in kinds if number)
-    return f"{len(failed)} of {len(runs)} runs failed: {detail}"
+    return f"{len(failed)} of {count(len(runs), 'run')} failed: {detail}"
 
 
 def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
-    """Return `pulling: 3 of 8 nodes have the image (n4: 12 of 40 layers)`, "" if all have it."""
+    """Return `pulling: the image is on 3 of 8 nodes (n4: 12 of 40 layers)`, "" if all have it."""
     if not lacking:
         return ""
     nodes = len({*job.nodes, *job.spares, *lacking})
     told = "; ".join(f"{node}: {text}" for node, text in lacking.items() if text)
-    return f"pulling: {nodes - len(lacking)} of {nodes} nodes have the image" + (
+    return f"pulling: the image is on {nodes - len(lacking)} of {count(nodes, 'node')}" + (
         f" ({told})" if told else ""
     )
 

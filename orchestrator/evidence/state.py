@@ -22,7 +22,7 @@ STATES = {
     "held": f"in the queue, and held; {RELEASE} lets it go",
     "suspended": "Slurm has suspended the job",
     "starting": "containers are starting",
-    "running": "runs are running",
+    "running": "runs are active",
     "ending": "the job is being closed",
     "complete": "every run is final",
     "cancelled": "ended by cancel or scancel; `resume` continues",
@@ -144,7 +144,7 @@ def _last_words(files: SetEvidence, job_id: str) -> str:
     from orchestrator.evidence.own_causes import last_line  # rarely needed
 
     words = last_line(files.layout.job_output(job_id))
-    return f"; its last line: {words}" if words else ", without any output"
+    return f"; the job's last line: {words}" if words else "; the job printed nothing"
 
 
 def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
@@ -207,5 +207,5 @@ def _judge_queued(known: Job) -> tuple[str, str]:
     if phase in WAITING_PHASES:
         return phase, text
     if phase == "ended":
-        return cause, f"job {known.id} {text}; it has written no state"
+        return cause, f"job {known.id} {text}; the set had not started"
     return "starting", text

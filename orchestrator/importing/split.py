@@ -24,6 +24,7 @@ from orchestrator.model.values import (
     empty_problem,
     secret_problem,
 )
+from orchestrator.words import count
 
 SITE_NAMES = (*(name for name in NETWORK_NAMES if name != "NCCL_IB_GID_INDEX"), "UCX_NET_DEVICES")
 """Names of devices and interfaces. A GID's index is a number, which the catalogue gives a
@@ -153,7 +154,8 @@ def _nearest_round(
     shared = len(set(evaluation.env) & set(known)) / len(evaluation.env)
     if shared < LEAST_SHARED and not (given.workload or is_named):
         raise UsageError(
-            f"{evaluation.name} is like no known workload: of its {len(evaluation.env)} variables "
+            f"{evaluation.name} is like no known workload: of its "
+            f"{count(len(evaluation.env), 'variable')} "
             f"{workload_name} {base} has {shared:.0%}",
             hint=f"--workload NAME; there are: {', '.join(catalogue.workload_names())}",
         )

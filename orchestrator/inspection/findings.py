@@ -11,6 +11,7 @@ from orchestrator.inspection.contract import Contract, where_errors_go
 from orchestrator.inspection.given import Given
 from orchestrator.inspection.state import LOG
 from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown
+from orchestrator.words import count
 
 Severity = Literal["error", "warning", "note"]
 ORDER: tuple[Severity, ...] = ("error", "warning", "note")
@@ -357,14 +358,14 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             ranks.startswith("torchrun") and given.ranks == "gpu",
             "error",
             "the image starts torchrun, and the bundle starts it once per GPU",
-            f"each of {gpus} copies would make {gpus} ranks",
+            f"each of the copies ({gpus}) would make as many ranks",
             "`launch.ranks: node` in the round",
         ),
         (
             ranks == "task per GPU" and given.ranks == "node" and gpus > 1,
             "error",
             f"the image starts one process: `{start}`",
-            f"the node has {gpus} GPUs, and nothing starts the other ranks",
+            f"the node has {count(gpus, 'GPU')}, and nothing starts the other ranks",
             "`launch.ranks: gpu` in the round",
         ),
         (
@@ -423,9 +424,12 @@ def _misled(
 ) -> Iterator[tuple[str, str]]:
     each, nodes = options.get("nproc_per_node", ""), options.get("nnodes", "")
     if each.isdigit() and int(each) != given.gpus:
-        yield f"torchrun makes {each} ranks per node", f"a node has {given.gpus} GPUs"
+        yield (
+            f"torchrun makes {count(int(each), 'rank')} per node",
+            f"a node has {count(given.gpus, 'GPU')}",
+        )
     if nodes.isdigit() and int(nodes) != given.nodes:
-        yield f"torchrun waits for {nodes} nodes", f"the system has {given.nodes}"
+        yield f"torchrun waits for {count(int(nodes), 'node')}", f"the system has {given.nodes}"
     if given.nodes == 1:
         return
     rank, theirs = options.get("node_rank", ""), other.get("node_rank", "")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.inspection.contract import Contract
 from orchestrator.inspection.findings import ContractFinding
 from orchestrator.onnode.kernel.regular import parse, read_bytes
-from orchestrator.words import quoted
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -168,5 +168,5 @@ def changes(before: KeptContract, after: KeptContract) -> list[str]:
         )
         lines += diff[:MOST_DIFF_LINES]
         if len(diff) > MOST_DIFF_LINES:
-            lines.append(f"... {len(diff) - MOST_DIFF_LINES} more lines of {path}")
+            lines.append(f"... {count(len(diff) - MOST_DIFF_LINES, 'more line')} of {path}")
     return lines

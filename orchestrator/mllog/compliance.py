@@ -11,6 +11,7 @@ from __future__ import annotations
 from orchestrator.mllog import words
 from orchestrator.mllog.reader import Damage, Log, Record
 from orchestrator.mllog.rules import Condition, Config, Context, KeyRule, Rules
+from orchestrator.words import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,7 +154,11 @@ class _Check:
         if len(damage) > MOST_PER_RULE:
             self.lasting.append(
                 LogFinding(
-                    self.name, 0, "", "record", f"{len(damage)} damaged records in this file"
+                    self.name,
+                    0,
+                    "",
+                    "record",
+                    f"{count(len(damage), 'damaged record')} in this file",
                 )
             )
 
@@ -266,9 +271,7 @@ class _Check:
                     )
                 reported.add(alternatives)
             elif len(found) < rule.least:
-                often = (
-                    "once" if rule.least == 1 else f"{rule.least} times, and is {len(found)} times"
-                )
+                often = "once" if rule.least == 1 else f"{rule.least} times, not {len(found)}"
                 self._missing(rule, f"it must be logged at least {often}")
 
     def _not_once(self, rule: KeyRule, found: list[Record]) -> None:

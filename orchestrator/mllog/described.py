@@ -12,6 +12,7 @@ import os
 
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.onnode.kernel.settings_file import declared, shown
+from orchestrator.words import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _finding(
     key: str, text: str, found: list[tuple[RunFile, Log, Record]], runs: int
 ) -> LogFinding:
     run, log, record = found[0]
-    share = "" if len(found) == runs == 1 else f" (in {len(found)} of {runs} runs)"
+    share = "" if len(found) == runs == 1 else f" (in {len(found)} of {count(runs, 'run')})"
     return LogFinding(run.name, log.line(record), key, "described", f"{text}{share}", DIFFERS)
 
 

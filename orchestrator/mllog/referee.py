@@ -21,6 +21,7 @@ from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
 from orchestrator.mllog.source import REHEARSAL, REHEARSED, STAND_IN
+from orchestrator.words import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -187,13 +188,15 @@ def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
 def _of_the_set(score: Score, round_rules: Rules | OwnRules) -> list[str]:
     if isinstance(round_rules, OwnRules):
         missing = score.runs_required - len(score.runs)
-        return [f"{len(score.runs)} of {score.runs_required} runs finished"] if missing > 0 else []
+        finished = f"{len(score.runs)} of {count(score.runs_required, 'run')} finished"
+        return [finished] if missing > 0 else []
     found = []
     if len(score.runs) != score.runs_required:
+        required = score.runs_required
         found.append(
-            f"{len(score.runs)} of {score.runs_required} runs finished"
-            if len(score.runs) < score.runs_required
-            else f"{len(score.runs)} result files, exactly {score.runs_required} are needed"
+            f"{len(score.runs)} of {count(required, 'run')} finished"
+            if len(score.runs) < required
+            else f"{count(len(score.runs), 'result file')}, exactly {required} are needed"
         )
     if not _listed(score.benchmark, round_rules):
         known = ", ".join(round_rules.benchmarks)
@@ -211,7 +214,7 @@ def _of_the_runs(score: Score) -> list[str]:
         found.append(f"mlperf-logging cannot read {fatal.file} ({finding.message})")
     bad = [run.file for run in score.runs if run.use == "bad"]
     if len(bad) > score.dropped:
-        found.append(f"{len(bad)} bad runs ({', '.join(bad)}), {score.dropped} allowed")
+        found.append(f"{count(len(bad), 'bad run')} ({', '.join(bad)}), {score.dropped} allowed")
     elif score.olympic_mean is None:
         found.append("no score yet: no run can be averaged")
     return found
@@ -258,7 +261,7 @@ def _notes(score: Score) -> list[str]:
     if score.stand_in:
         notes.append(STAND_IN)
     if score.pending and len(score.runs) >= score.runs_required:
-        notes.append(f"{len(score.pending)} more runs of this set are still to come")
+        notes.append(f"{count(len(score.pending), 'more run')} of this set still to come")
     for run in score.runs:
         if run.minutes is not None and run.minutes <= 0 and not score.own:
             notes.append(

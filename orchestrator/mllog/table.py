@@ -120,7 +120,7 @@ def check_text(score: Score) -> str:
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
     what = f"{score.directory}: {score.benchmark}, {rules}"
-    differing = f", {len(score.differences)} values differ" if score.differences else ""
+    differing = f", {count(len(score.differences), 'differing value')}" if score.differences else ""
     what = f"rehearsal: {what}" if score.no_result else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"
     summary = f"{what}: {count(len(score.runs), 'file')}, {bad_runs}, {seeds}{differing}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.rules import Condition, Context, KeyRule, Rules, expression
+from orchestrator.words import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def not_applicable(condition: Condition, context: Context, error: Exception) -> 
 def target_missed(rule: KeyRule, records: list[Record]) -> str:
     last = records[-1]
     return (
-        f"none of {len(records)} evaluation(s) meets the target "
+        f"none of {count(len(records), 'evaluation')} meets the target "
         f"({formula(rule.any.node) if rule.any else ''}); "
         f"the last value is {shown(last.value)}"
     )

@@ -108,11 +108,12 @@ def label_warning(system: System, part: SystemRound, workload: str, round_name: 
 
 def _check_batch(document: Document, key: Key, system: System, part: SystemRound) -> None:
     ranks = system.nodes * system.gpus_per_node
+    size = count(ranks, "rank")
     parallel = part.tensor_parallel * part.pipeline_parallel * part.context_parallel
     if ranks % parallel:
         document.add(
             key,
-            f"{ranks} ranks cannot be divided by tensor x pipeline x context parallel = {parallel}",
+            f"{size} cannot be divided by tensor x pipeline x context parallel = {parallel}",
         )
         return
     if part.micro_batch is None or part.global_batch is None:
@@ -122,12 +123,12 @@ def _check_batch(document: Document, key: Key, system: System, part: SystemRound
         step = part.micro_batch * ranks // parallel
         document.add(
             (*key, "global_batch"),
-            f"{part.global_batch} is no multiple of micro batch {part.micro_batch} x {ranks} ranks "
+            f"{part.global_batch} is no multiple of micro batch {part.micro_batch} x {size} "
             f"/ parallel {parallel} = {step}, so no accumulation gives it; the nearest are "
             f"{part.global_batch // step * step} and "
             f"{(part.global_batch // step + 1) * step}"
             if part.global_batch > step
-            else f"{part.global_batch}, but micro batch {part.micro_batch} x {ranks} ranks "
+            else f"{part.global_batch}, but micro batch {part.micro_batch} x {size} "
             f"x accumulation 1 / parallel {parallel} = {step}, the smallest global batch",
         )
         return
@@ -135,6 +136,6 @@ def _check_batch(document: Document, key: Key, system: System, part: SystemRound
     if wanted != part.global_batch:
         document.add(
             (*key, "global_batch"),
-            f"{part.global_batch}, but micro batch {part.micro_batch} x {ranks} ranks "
+            f"{part.global_batch}, but micro batch {part.micro_batch} x {size} "
             f"x accumulation {accumulation} / parallel {parallel} = {wanted}",
         )

@@ -90,9 +90,10 @@ def _evaluations(
             chart.level(report.target, "target")
         for index, (run, curve) in enumerate(zip(runs, curves, strict=True)):
             samples, last = curve[-1]
+            points = count(len(run.evaluations), "evaluation")
             says = (
-                f"run {run.label}{report.place(run)}: {len(run.evaluations)} evaluations, last "
-                f"{last:.6g} at {plain(samples)} samples"
+                f"run {run.label}{report.place(run)}: {points}, last {last:.6g} at "
+                f"{plain(samples)} samples"
             )
             chart.line(thinned(curve, NARROW_POINTS) if chart.narrow else curve, index, says)
         return chart
@@ -155,7 +156,7 @@ def throughput(report: Report) -> Safe:
         key.append((stroke("line median"), f"median of {count(len(runs), 'run')}"))
     key.append((stroke("line quiet"), "one run each: point at it for its name and nodes"))
     if len(runs) < len(report.runs):
-        key.append(("", f"{len(report.runs) - len(runs)} more runs are not drawn"))
+        key.append(("", f"{count(len(report.runs) - len(runs), 'more run')} not drawn"))
     return join(both(draw), legend(*key))
 
 
@@ -212,5 +213,5 @@ def series_legend(
 ) -> Safe:
     """Return the legend of runs and other lines, and the number of runs not drawn."""
     entries = [(series_swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
-    rest = [("", f"{total - len(runs)} more runs are not drawn")] if len(runs) < total else []
+    rest = [("", f"{count(total - len(runs), 'more run')} not drawn")] if len(runs) < total else []
     return legend(*entries, *lines, *rest, series=len(runs))

@@ -68,7 +68,7 @@ def contents(runs: Iterable[RunRecord | None]) -> str:
     for facts in known.values():
         for field, by_node in facts.items():
             values.setdefault(field.removeprefix(INSIDE), set()).update(by_node.values())
-    which = f"all {len(done)} runs" if len(known) == len(done) else runs_text(list(known))
+    which = f"all {count(len(done), 'run')}" if len(known) == len(done) else runs_text(list(known))
     if differing := [part for part, some in values.items() if len(some) > 1]:
         return f"{', '.join(differing)} differ in {which}: see the findings"
     parts = ", ".join(f"{part} {next(iter(some))}" for part, some in values.items())

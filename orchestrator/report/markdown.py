@@ -6,6 +6,7 @@ from orchestrator.report.model import Report
 from orchestrator.report.sections import sections
 from orchestrator.report.summary import summary
 from orchestrator.views.markdown import section, text
+from orchestrator.words import count
 
 SECTIONS = (
     "times",
@@ -37,7 +38,7 @@ def _head(report: Report) -> str:
         "",
         (
             f"- {text(score.rules_text)}{division}, batch size {text(batch)}, "
-            f"{len(score.runs)} of {score.runs_required} runs"
+            f"{len(score.runs)} of {count(score.runs_required, 'run')}"
         ),
     ]
     lines += [f"- ledger: {text(value, 1000)}" for name, value in report.facts if name == "ledger"]

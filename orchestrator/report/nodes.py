@@ -35,9 +35,9 @@ def _grid(report: Report) -> list[Part]:
         return []
     slow, shown = slow_nodes(report.attempts), attempts[-MOST_COLUMNS:]
     if slow:
-        node, count, late_s = slow[0]
+        node, often, late_s = slow[0]
         verdict = (
-            f"Late most often: {node}, in {count} of {len(attempts)} attempts, by "
+            f"Late most often: {node}, in {often} of {count(len(attempts), 'attempt')}, by "
             f"{seconds(late_s)} on average."
         )
     else:

@@ -92,7 +92,7 @@ def account(job_id: str, state: str, reason: str) -> Account:
             return Account("held", f"{_with_meaning(reason)}; {_RELEASE.format(quoted(job_id))}")
         return Account("pending", _with_meaning(reason))
     if has_ended(state):
-        cause, text = _ENDS.get(state, ("lost", f"is {state}"))
+        cause, text = _ENDS.get(state, ("lost", state.lower()))  # failed, completed
         told = state not in _ENDS and reason not in _NO_REASONS
         return Account("ended", f"{text}: {_with_meaning(reason)}" if told else text, cause)
     if state == "RUNNING":

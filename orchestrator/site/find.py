@@ -15,7 +15,7 @@ from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.data_folders import Folders, asked_folders, given_folders
 from orchestrator.site.look import NodeLook, look
-from orchestrator.words import quoted
+from orchestrator.words import count, quoted
 
 Ask = Callable[[str, str], str]
 """(question, default) -> answer; --yes returns the default."""
@@ -302,11 +302,10 @@ def _network(draft: SiteDraft, seen: NodeLook) -> None:
 
 
 def _gpus(draft: SiteDraft, seen: NodeLook) -> None:
-    count = seen.report["gpus"]
+    number = seen.report["gpus"]
     models = seen.report["gpu_models"]
-    gpus = (
-        f"{count} GPUs{' of ' + ' and '.join(models) if models else ''}" if count else "no AMD GPU"
-    )
+    of_models = f" of {' and '.join(models)}" if models else ""
+    gpus = f"{count(number, 'GPU')}{of_models}" if number else "no AMD GPU"
     draft.remark("gpu_request", f"{seen.node} has {gpus}.")
-    if not count:
+    if not number:
         draft.notes.append(f"{seen.node} has no AMD GPU")

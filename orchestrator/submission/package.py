@@ -26,8 +26,8 @@ from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
 from orchestrator.submission.names import LARGEST, name_problem, tree_problems
 from orchestrator.submission.readme import readme
-from orchestrator.submission.refusal import Difference, Refused, Undescribed
-from orchestrator.words import quoted
+from orchestrator.submission.refusal import Deviation, Refused, Undescribed
+from orchestrator.words import count, quoted
 
 MOST_PROBLEMS = 8
 """Listed problems of a ledger."""
@@ -91,7 +91,7 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
 def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence[str]) -> str:
     if way := next(filter(None, (one.way_to_real_runs for one in sets)), ""):
         return way
-    if any(isinstance(problem, Difference) for problem in problems):
+    if any(isinstance(problem, Deviation) for problem in problems):
         return (
             "check each; --allow-differences packages the logs as they are, with the "
             "differences in runs.json"
@@ -167,7 +167,7 @@ def _check_described(package: Package, one: Chosen, options: Options) -> list[st
             f"and --submitter says {options.submitter!r}{_org_variable(one)}"
         )
     if not options.allow_differences:
-        return [Difference(problem) for problem in found]
+        return [Deviation(problem) for problem in found]
     package.warnings += [f"{difference} (allowed)" for difference in found]
     return []
 
@@ -254,8 +254,8 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
         package.files[f"{results}/result_{index}.txt"] = data
     if one.score.unscored:
         package.warnings.append(
-            f"{one.root}: {len(one.score.unscored)} attempts were lost and are recorded in "
-            "runs.json"
+            f"{one.root}: lost, and recorded in runs.json: "
+            f"{count(len(one.score.unscored), 'attempt')}"
         )
     return problems
 

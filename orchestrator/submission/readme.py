@@ -10,6 +10,7 @@ from orchestrator.mllog.window import launch_order
 from orchestrator.scheduler.advice import start_set
 from orchestrator.views.figures import minutes, moment, plain
 from orchestrator.views.markdown import code, table, text
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.submission.chosen import Chosen
@@ -51,9 +52,11 @@ def _run(chosen: Chosen, scripts: Sequence[str]) -> str:
         )
     image = f" in the image {code(described.get('image'))}" if described.get("image") else ""
     start = start_set(described.get("scheduler", ""))
+    nodes = described.get("nodes")
+    where = f" on {count(nodes, 'node')}" if isinstance(nodes, int) else ""
     config = next((name for name in scripts if name.startswith("config_")), "")
     return (
-        f"## How to run\n\nThe scripts ran{image} on {text(described.get('nodes', '?'))} nodes:\n\n"
+        f"## How to run\n\nThe scripts ran{image}{where}:\n\n"
         f"```\n{start}\n```\n\n"
         f"{code(config)} is the environment of the runs, `settings.sh` the places of this site. "
         "`manifest.json` has the hash of "

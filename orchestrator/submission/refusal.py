@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from orchestrator.errors import ExitCode, InputError
 
 
-class Difference(str):
-    """A problem: the logs differ from their description, their submitter or their ledger."""
+class Deviation(str):
+    """A problem: the logs deviate from their description, their submitter or their ledger."""
 
     __slots__ = ()
 

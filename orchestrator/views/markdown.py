@@ -17,6 +17,7 @@ from orchestrator.views.parts import (
     Steps,
     Table,
 )
+from orchestrator.words import count
 
 MOST_ROWS = 100
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
@@ -71,7 +72,7 @@ def _table(part: Table) -> str:
         header = [*header, "remark"]
         rows = [[*row, below] for row, below in zip(rows, part.below, strict=True)]
     left = len(rows) - MOST_ROWS
-    more = f"\n\n{left} more rows are left out." if left > 0 else ""
+    more = f"\n\n{count(left, 'more row')} left out." if left > 0 else ""
     caption = f"{text(part.caption)}:\n\n" if part.caption else ""
     return caption + table(header, rows[:MOST_ROWS]) + more
 

@@ -135,7 +135,7 @@ def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, serv
         1,
         1,
     )
-    assert told["text"] == f"{one.root.name} is complete: 1 of 1 runs are done"
+    assert told["text"] == f"{one.root.name} is complete: 1 of 1 run done"
     assert (
         json.loads((tools / "tell.got").read_text()) == told
         and (tools / "tell.argv").read_text() == "me\n"

@@ -121,7 +121,7 @@ def test_a_pull_and_a_save_count_bytes() -> None:
         ("a", "Pull complete", {}),
     ]
     assert [layers.update(*line) for line in lines] == [
-        "0 of 1 layers",
+        "0 of 1 layer",
         "1 of 2 layers",
         "1 of 2 layers, 1.0 of 4.0 GB",
         "",

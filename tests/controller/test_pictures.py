@@ -75,8 +75,8 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             {"7": Job("7", "orch-s", "FAILED", "BadConstraints")},
             "lost",
             (
-                "job 7 is FAILED: no node has what it asks for (BadConstraints); it has written no "
-                "state, without any output"
+                "job 7 failed: no node has what it asks for (BadConstraints); the set had not "
+                "started; the job printed nothing"
             ),
         ),
         (
@@ -84,22 +84,22 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             None,
             {"7": Job("7", "orch-s", "FAILED", "NonZeroExitCode")},
             "lost",
-            "job 7 is FAILED; it has written no state, without any output",
+            "job 7 failed; the set had not started; the job printed nothing",
         ),
-        (SENT, None, job("CANCELLED"), "cancelled", "job 7 was cancelled; it has written no state"),
+        (SENT, None, job("CANCELLED"), "cancelled", "job 7 was cancelled; the set had not started"),
         (
             SENT,
             None,
             job("NODE_FAIL"),
             "lost",
-            f"job 7 {NODE_FAIL}; it has written no state, without any output",
+            f"job 7 {NODE_FAIL}; the set had not started; the job printed nothing",
         ),
         (
             SENT,
             None,
             {},
             "lost",
-            "job 7 ended before it started the set, without any output",
+            "job 7 ended before it started the set; the job printed nothing",
         ),
         (
             SENT,
@@ -339,7 +339,7 @@ def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
     drawn = picture(SetEvidence(root), {}, Logs())
     assert (
         drawn.reason
-        == "job 7 ended before it started the set; its last line: orchestrator: error: no such image"
+        == "job 7 ended before it started the set; the job's last line: orchestrator: error: no such image"
     )
 
 

@@ -260,7 +260,7 @@ def test_nothing_idle_asks_for_nothing(
     preflight(cli, place)
     assert (
         cli.code == 1
-        and "tested 0 of 1 nodes" in cli.out
+        and "tested 0 of 1 node" in cli.out
         and "exclude:" not in cli.out
         and not salloc.exists()
     )

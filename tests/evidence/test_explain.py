@@ -183,7 +183,7 @@ def test_a_set_whose_loop_was_killed_is_resumed(tmp_path: Path) -> None:
     assert "could not start" not in f"{found.sentence} {found.evidence}"
     jobs = {failures.JOB: Job(failures.JOB, "orch-s", *case.slurm)}
     reason = picture(SetEvidence(tmp_path / "s"), jobs, Logs()).reason
-    assert reason == "job 4411 is FAILED without closing the set"
+    assert reason == "job 4411 failed without closing the set"
 
 
 def test_a_resumed_job_that_never_started_is_not_explained_by_the_one_before(

@@ -115,7 +115,7 @@ def test_a_registry_that_is_busy_and_slow_costs_time_and_no_run(
     assert running.result() == 0, next(job.bundle.glob("job_*.out")).read_text()
     assert len(list(job.root.glob("results/result_*.txt"))) == 2
     assert registry.requests == 3, "the engine is one for all nodes: who comes later has it already"
-    assert any(text.startswith("pulling: 0 of 8 nodes have the image (") for text in seen), seen
+    assert any(text.startswith("pulling: the image is on 0 of 8 nodes (") for text in seen), seen
     assert any("toomanyrequests" in text and "again in 10 s" in text for text in seen), seen
     assert any(" layers)" in text for text in seen), seen
     pulls, pulled = job.details("pull"), job.details("pulled")

@@ -280,7 +280,7 @@ def test_inside_an_allocation_every_node_loads_the_tar_itself(lab: object, tar: 
     assert "on 2 of 2 nodes" in done.stderr and "(2 of 2, " in done.stderr
     alike = allocated(lab, 2, "images", "check", "--image", REFERENCE, "--json")
     assert (alike.returncode, list(states(alike).values())) == (0, ["present"] * 2), alike.stderr
-    assert json.loads(alike.stdout)["wanted"]["why"] == "2 of 2 nodes have it"
+    assert json.loads(alike.stdout)["wanted"]["why"] == "it is on 2 of 2 nodes"
 
 
 @pytest.mark.lab

@@ -192,7 +192,7 @@ def test_four_bad_nodes_of_five(one: Batch) -> None:
     record = one.job(first)
     # One of five is left: the set pauses, and says why.
     assert record["state"] == "paused", record
-    assert "1 of 5 nodes are fit, 2 are needed" in record["reason"]
+    assert "1 of 5 nodes fit, 2 needed" in record["reason"]
     aside = {entry["node"]: (entry["run"], entry["reason"]) for entry in record["set_aside"]}
     assert set(aside) == {one.no_image, one.stubborn, one.liar, one.loses_power}
     assert {node: run for node, (run, _) in aside.items() if run} == {one.loses_power: 2}

@@ -139,7 +139,7 @@ def test_check_and_score_say_it(
         "result_1.txt:3: differs: seed: logged is 0, and the run was given the seed 1001 (in 1 of 4 runs)"
         in text
     )
-    assert text.rstrip().endswith("4 files, 0 bad, seeds ok, 4 values differ")
+    assert text.rstrip().endswith("4 files, 0 bad, seeds ok, 4 differing values")
     assert main(["check", str(folder), "--json"]) == 1
     assert outputs.checked(capsys.readouterr().out)["as_described"] is False
     assert main(["score", str(folder)]) == 0

@@ -205,7 +205,7 @@ def log(path: Path, *records: tuple[str, Any, dict[str, Any]]) -> str:
             0.95,
             {"samples_count": 3},
             "6.0.0",
-            "none of 1 evaluation(s) meets the target (value <= 0.925 and value > 0.0)",
+            "none of 1 evaluation meets the target (value <= 0.925 and value > 0.0)",
         ),
         ("eval_accuracy", 0.92, {}, "6.0.0", "its metadata has no `samples_count`"),
         ("init_stop", None, {}, "6.0.0", "there is no `init_start` before it"),

@@ -37,7 +37,7 @@ def test_each_node_runs_with_what_it_detects(place: Place) -> None:
         table = (ended.root / f"nodes/local{rank}/network.tsv").read_text()
         assert f"NCCL_IB_GID_INDEX\t{gid}\tdetected\n" in table
         assert "NCCL_PXN_DISABLE\t0\tdescriptor\n" in table
-    told = "local0 and 1 more nodes, 1 of 1 processes: NET/IB : No device found."
+    told = "local0 and 1 more node, 1 of 1 process: NET/IB : No device found."
     assert (ended.run()["state"], ended.run()["reason"]) == (
         "success",
         f"RCCL used TCP sockets although the nodes have RDMA ({told})",

@@ -222,7 +222,7 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(
     with pytest.raises(StopIteration) as ended:
         next(waiting)
     assert ended.value.value is True
-    assert group.state.failed == {"n1": ("image", "its pull did not end within 1 minutes")}
+    assert group.state.failed == {"n1": ("image", "its pull did not end within 1 minute")}
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_the_pause_names_every_node_that_is_out_and_why() -> None:
     found = candidates(one)
     assert isinstance(found, Pause)
     assert found.reason == (
-        "2 of 5 nodes are fit, 3 are needed; node a: check data: empty; node b: Slurm has lost it (down*); node e: no image"
+        "2 of 5 nodes fit, 3 needed; node a: check data: empty; node b: Slurm has lost it (down*); node e: no image"
     )
 
 

@@ -67,7 +67,7 @@ def test_every_version_of_amd_smi(
     files = {file.stem: file for file in (FIXTURES / f"amd-smi-{version}").iterdir()}
     node.amd_smi(**{command: files[command].read_text() for command in ("static", "metric")})
     rows = node.check(GPUS_PER_NODE=1, GPU_MODEL=model, GPU_GFX=target).rows
-    assert rows["gpu_count"].line == "pass: 1 GPUs (amd-smi)"
+    assert rows["gpu_count"].line == "pass: 1 GPU (amd-smi)"
     assert rows["gpu_model"].line == f"pass: {name}"
     assert rows["gpu_memory"].line == f"pass: idle, at most {idle} in use"
     assert rows["gpu_errors"].line == "pass: no errors counted"
@@ -86,7 +86,7 @@ def test_every_version_of_rocm_smi(
 ) -> None:
     node.rocm_smi(version, processes='echo "WARNING: No JSON data to report"')
     rows = node.check(GPUS_PER_NODE=gpus, GPU_MODEL=device, GPU_GFX=target).rows
-    assert rows["gpu_count"].line == f"pass: {gpus} GPUs (rocm-smi)"
+    assert rows["gpu_count"].line == f"pass: {gpus} GPU{'s' if gpus > 1 else ''} (rocm-smi)"
     assert rows["gpu_model"].line == f"pass: {model}"
     assert rows["gpu_memory"].line == "pass: idle, at most 0.0 GiB in use"
     assert rows["gpu_processes"].verdict == "pass"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import select
 import shlex
@@ -362,7 +363,7 @@ def test_limits(node: Node, fabric: str, options: list[str], line: str) -> None:
 
 def test_log_folder(node: Node) -> None:
     row = node.check().rows["log_dir"]
-    assert row.verdict == "pass" and "readable and writable" in row.text
+    assert row.line == f"pass: {node.top}/logs: readable and writable"
     assert (node.top / "logs/.marker.n1").read_text() == "job 7\n"
 
 
@@ -371,7 +372,9 @@ def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
     late = subprocess.Popen(
         ["bash", "-c", 'sleep 0.5; echo "job 7" >"$1"', "late", str(node.top / "logs/.marker")]
     )
-    assert node.check(PREFLIGHT_CHECK_S=600).rows["log_dir"].verdict == "pass"
+    row = node.check(PREFLIGHT_CHECK_S=600).rows["log_dir"]
+    said = rf"pass: {node.top}/logs: readable and writable; the batch host's file appeared after \d+\.\d s"
+    assert re.fullmatch(said, row.line)
     assert late.wait(LIMIT_S) == 0
 
 

@@ -57,3 +57,16 @@ def test_a_folder_that_is_not_known_yet_is_shown_by_its_name(tmp_path: Path) -> 
         load_entry("MI325X_08x08x32", "flux1", site=Site(log_dir=str(tmp_path))), nexp=10
     )["README"].decode()
     assert "--mount type=bind,source=$DATADIR,target=/dataset " in readme
+
+
+@pytest.mark.parametrize(
+    ("system", "workload", "size"),
+    [
+        ("MI325X_08x08x32", "flux1", "8 nodes x 8 GPUs"),
+        ("MI355X_1x8x1", "llama31_8b", "1 node x 8 GPUs"),
+    ],
+)
+def test_its_head_has_the_size(system: str, workload: str, size: str, tmp_path: Path) -> None:
+    entry = load_entry(system, workload, site=Site(log_dir=str(tmp_path)))
+    head, line, _ = render_bundle(entry, nexp=1)["README"].decode().split("\n", 2)
+    assert head.endswith(f" on {system}: {size}") and set(line) == {"="}

@@ -312,7 +312,7 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(sets: Sets) -> None
     assert one.results() == [1]
     assert one.job["state"] == "time_limit"
     assert re.fullmatch(
-        r"2 of 3 runs are left; a run takes 10 min at least, and the job's time limit leaves \d+; "
+        r"2 of 3 runs left; a run takes 10 min at least, and the job's time limit leaves \d+; "
         rf"`orchestrator resume {one.root.name}` does them in another job",
         one.job["reason"],
     ), one.job["reason"]
@@ -350,7 +350,7 @@ def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(
     assert one.outcomes(1) == ["infrastructure", "success"]
     assert first["reason"] == (
         "RCCL does not use RDMA although the site says network.rdma: required "
-        f"(n{guilty + 1}, 1 of 1 processes: Using network Socket)"
+        f"(n{guilty + 1}, 1 of 1 process: Using network Socket)"
     )
     assert b"run_start" in one.log(1) and b"run_stop" not in one.log(1), "long before its end"
 

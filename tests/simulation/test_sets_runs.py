@@ -108,7 +108,7 @@ def test_attempts_used_up(sets: Sets) -> None:
     assert one.results() == [1, 3] and one.job["state"] == "complete"
     told = world.out.splitlines()[-2]  # behind it only the head of the ledger
     assert (
-        f"1 of 3 runs have no result; `orchestrator resume {one.root.name}` tries them again"
+        f"1 of 3 runs without a result; `orchestrator resume {one.root.name}` tries them again"
         in told
     )
 

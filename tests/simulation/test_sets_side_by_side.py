@@ -133,8 +133,8 @@ def test_a_group_without_a_spare_ends_alone_and_another_number_goes_on(sets: Set
     assert [entry["node"] for entry in one.job["set_aside"] if entry["kind"] != "silent"] == []
     assert {node for node, _ in one.excluded()} == {"n2", "n3", "n4"}
     [told] = [text for text in one.job["warnings"] if text.startswith("no more runs on ")]
-    assert " nodes are fit, 2 are needed; " in told
-    assert " nodes are fit, 2 are needed; " in one.job["reason"]
+    assert " nodes fit, 2 needed; " in told
+    assert " nodes fit, 2 needed; " in one.job["reason"]
     assert [event.node for group in (1, 2) for event in one.events("joined", group=group)] in (
         ["n1"],
         ["n3"],

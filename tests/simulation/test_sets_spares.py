@@ -317,7 +317,7 @@ def test_too_few_fit_nodes_pause_the_set(sets: Sets) -> None:
         unfit(world, number, "container")
     assert world.play() == 1
     assert world.set.job["state"] in ("paused", "failed")
-    assert " of 3 nodes are fit, 2 are needed; " in world.set.job["reason"]
+    assert " of 3 nodes fit, 2 needed; " in world.set.job["reason"]
     for machine in world.machines.values():
         machine.broken_container = ""
     assert world.play() == 0

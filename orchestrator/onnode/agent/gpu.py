@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from ..kernel.events import number
+from ..kernel.plural import count
 from ..kernel.system import amd_gpus, first_line, lines, names
 from .node import EngineState, Node, Rows, listed
 from .tools import Smi, Values, by_gpu, tools_limit
@@ -106,9 +107,13 @@ _ROCM_IDS = ("device_id", "gpu_id", "card_model")
 def identity(node: Node, smi: Smi) -> Rows:
     wanted = node.settings.gpus_per_node
     source, gpus = told_gpus(node, smi)
-    text, verdict, remedy = f"{len(gpus)} GPUs ({source}), the system has {wanted}", "fail", ""
+    text, verdict, remedy = (
+        f"{count(len(gpus), 'GPU')} ({source}), the system has {wanted}",
+        "fail",
+        "",
+    )
     if len(gpus) == wanted:
-        text, verdict = f"{wanted} GPUs ({source})", "pass"
+        text, verdict = f"{count(wanted, 'GPU')} ({source})", "pass"
     elif not gpus:
         reason = smi.late or smi.problem[:160]
         text = f"no GPU, the system has {wanted}" + (f" ({reason})" if reason else "")
@@ -470,7 +475,7 @@ def _told_links(values: Values) -> Links:
         if ups:  # missing on virtual functions and in some tools
             up[gpu] = ups
         if ups and downs and ("SELF" in states or ups < len(gpus) - 1):
-            down.append(f"GPU {gpu}: {downs} of {ups + downs} links down")
+            down.append(f"GPU {gpu}: {downs} of {count(ups + downs, 'link')} down")
     down += [
         f"GPU {gpu}: no link is up, other GPUs have theirs"
         for gpu in sorted(gpus)
@@ -488,7 +493,7 @@ def _driver_links(node: Node) -> Links:
         up[gpu] = sum("type 11" in lines(file) for file in files)
     most = max(up.values(), default=0)
     down = [
-        f"GPU {gpu}: {n} of {most} links in the driver's topology"
+        f"GPU {gpu}: {n} of {count(most, 'link')} in the driver's topology"
         for gpu, n in up.items()
         if n != most
     ]

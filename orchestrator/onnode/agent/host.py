@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 from ..kernel.events import number
+from ..kernel.plural import count
 from ..kernel.settings_file import folders
 from ..kernel.system import Inventory, ask, entries, first_line, lines
 from . import mounts
@@ -260,7 +261,7 @@ def _try_log_dir(node: Node) -> Verdict:
 
 
 def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
-    begin, folder = time.monotonic(), os.path.dirname(marker)
+    begin, waited, folder = time.monotonic(), 0.0, os.path.dirname(marker)
     while (seen := first_line(marker)) != wanted or not seen:
         waited = time.monotonic() - begin
         if waited > node.settings.preflight_check_s - 0.7:
@@ -277,8 +278,8 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
         entries(
             folder
         )  # A listing makes an NFS client ask again instead of answering from its cache.
-    seen_ms = (time.monotonic() - begin) * 1000
-    passed = f"{folder}: readable and writable (the others' files seen after {seen_ms:.0f} ms)"
+    late = f"; the batch host's file appeared after {waited:.1f} s" if waited else ""
+    passed = f"{folder}: readable and writable{late}"
     return _write_probe(f"{marker}.{node.name}", wanted, passed)
 
 
@@ -329,9 +330,8 @@ def data(node: Node, state: EngineState) -> Rows:
             "fetch the data, or mount the file system that has it",
         )
     else:
-        sources = "1 folder" if len(contents) == 1 else f"{len(contents)} folders"
-        checked = "1 entry" if len(found) == 1 else f"{len(found)} entries"
-        yield "data", "pass", f"{sources}, {checked} checked", ""
+        checked = f"{count(len(contents), 'folder')}, {count(len(found), 'entry')} checked"
+        yield "data", "pass", checked, ""
 
 
 def _unusable(source: str) -> str:

@@ -12,6 +12,7 @@ from glob import glob
 
 from ..kernel import records, regular
 from ..kernel.events import number
+from ..kernel.plural import count
 from ..kernel.settings_file import declared, shown
 from ..kernel.system import first_line, names
 from ..kernel.world import now_ms
@@ -275,9 +276,10 @@ class Network:
     def _check_devices(self) -> None:
         settings, found, fastest = self.settings, len(self.chosen), self.fastest
         if self.ports and found < settings.fabric_devices and "NCCL_IB_HCA" not in self.given:
-            has = f"for {settings.gpus_per_node} GPUs, {self.fabric} has {settings.fabric_devices}"
+            gpus = count(settings.gpus_per_node, "GPU")
+            has = f"for {gpus}, {self.fabric} has {settings.fabric_devices}"
             advice = "if that is right here, name them in the site's network.ib_hca"
-            self.troubles.append(f"{found} RDMA devices {has}; {advice}")
+            self.troubles.append(f"{count(found, 'RDMA device')} {has}; {advice}")
         for port in self.chosen:
             self.troubles += [f"{port.port}{text}" for text in self._wrong_with(port, fastest)]
         if 0 < fastest < settings.fabric_gbps:
@@ -484,4 +486,4 @@ def rdma_verdict(node: Node) -> tuple[str, str, str]:
     found.decide()
     if told := "; ".join(found.troubles or found.notes):
         return "fail", told, "check the cable, the switch port and rdma link; docs/network.md"
-    return "pass", f"{len(found.chosen)} ports up at {found.fastest} Gb/s", ""
+    return "pass", f"{count(len(found.chosen), 'port')} up at {found.fastest} Gb/s", ""

@@ -6,6 +6,7 @@ import re
 import subprocess
 import time
 
+from ..kernel.plural import count
 from ..kernel.proxy import with_proxy
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, failing
 from .container import look_for_image, pulled_name
@@ -53,7 +54,9 @@ class Progress:
         """The number of layers done, or the last line of an engine without counts."""
         done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
         return (
-            f"{done} of {len(self._layers)} layers" if self._layers else shortened(self.last, 200)
+            f"{done} of {count(len(self._layers), 'layer')}"
+            if self._layers
+            else shortened(self.last, 200)
         )
 
 
@@ -67,7 +70,8 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
         done, words = _try(node, waiting, end)
         pause = pause_s(words, tries, end - time.monotonic())
         if not done and pause is None:
-            late = f"after {tries} tries in {settings.pull_minutes} minutes: "
+            minutes = count(settings.pull_minutes, "minute")
+            late = f"after {count(tries, 'try')} in {minutes}: "
             spent = tries > 1 or time.monotonic() >= end
             built = f"; {settings.built}" if settings.built else ""
             reason = f"{late if spent else ''}{words}{built}"

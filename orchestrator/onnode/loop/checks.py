@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from ..kernel.events import UNIT
+from ..kernel.plural import count
 from ..kernel.records import replace as replace_file
 from ..kernel.waiting import Flow
 from ..policy.judge import judge_checks
@@ -172,7 +173,7 @@ class Pulls:
             self._start(node, at_once)
         for node in lacking(state):
             if job.world.now() >= self._deadlines.get(node, float("inf")):
-                reason = f"its pull did not end within {job.settings.pull_minutes} minutes"
+                reason = f"its pull did not end within {count(job.settings.pull_minutes, 'minute')}"
                 self._record.fail(node, "image", reason)
         remaining = lacking(state)
         job.pulls[self._group] = sum(node in state.pulling for node in remaining)

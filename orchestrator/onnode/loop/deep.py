@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel.events import UNIT, clean, number, parse_word
+from ..kernel.plural import count
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.bandwidth import DeepVerdict, GroupResult, Round, Search
@@ -208,7 +209,7 @@ class _Driver:
             self.give_up(index, f"{node}: {fields[8] if fields[8:] else 'no reason given'}")
         elif node == self.wanted.groups[index][0]:
             size, microseconds, mbps, wrong = map(int, fields[3:7])
-            why = f"{wrong} wrong values in the sum" if wrong else self.results[index].why
+            why = f"{count(wrong, 'wrong value')} in the sum" if wrong else self.results[index].why
             self.results[index] = GroupResult(size, microseconds, mbps, wrong, why)
         return True
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..kernel.events import EventLog
 from ..kernel.layout import group_name
+from ..kernel.plural import count
 from ..kernel.program import Program
 from ..kernel.settings import Settings
 from ..kernel.settings_file import SettingsError, check_parts
@@ -202,9 +203,8 @@ class SetJob(SetContext):
         attempts = self.settings.max_attempts
         self._turn("runs", missing=missing, most=attempts, groups=sorted(self.late))
         spare = len(allocated) - need * len(groups)
-        each = "1 node" if need == 1 else f"{need} nodes"
         nexp = self.folder.record.nexp
-        text = f"set {self.layout.root}: {nexp} {'run' if nexp == 1 else 'runs'} on {each}"
+        text = f"set {self.layout.root}: {count(nexp, 'run')} on {count(need, 'node')}"
         text += f", {len(groups)} side by side" if self.side_by_side else ""
         text += f", {spare} to spare" if spare else ""
         self.log(text)
@@ -246,7 +246,7 @@ class SetJob(SetContext):
             self.log(f"error: cannot read {error.filename or self.layout.root}: {error.strerror}")
             return 1
         if missing:
-            runs = f"{missing} of {self.folder.record.nexp} runs have no result"
+            runs = f"{missing} of {count(self.folder.record.nexp, 'run')} without a result"
             self.log(f"{runs}; `{self.resume_command}` tries them again")
         return missing
 
@@ -311,7 +311,7 @@ class SetJob(SetContext):
         group.record.note("late", detail={"left_s": left_s, "needs_s": needs_s})
         left = len(self.queue.missing) + 1
         return (
-            f"{left} of {nexp} runs are left; a run takes {needs_s / 60:.0f} min at least, "
+            f"{left} of {count(nexp, 'run')} left; a run takes {needs_s / 60:.0f} min at least, "
             f"and the job's time limit leaves {left_s / 60:.0f}; "
             f"`{self.resume_command}` does them in another job"
         )

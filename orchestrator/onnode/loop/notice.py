@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from ..kernel.events import clean
+from ..kernel.plural import count
 from ..kernel.program import Program
 from ..kernel.regular import parse
 from ..kernel.settings import Settings
@@ -109,7 +110,7 @@ class Notices:
     def _message(self, event: str, counts: SetCounts, reason: str) -> dict[str, Any]:
         record = self._folder.record
         done = counts.converged + counts.missed
-        text = f"{record.set_id} {_PREDICATES[event]}: {done} of {record.nexp} runs are done"
+        text = f"{record.set_id} {_PREDICATES[event]}: {done} of {count(record.nexp, 'run')} done"
         if counts.missed:
             text += f", {counts.missed} without reaching the target"
         if reason:

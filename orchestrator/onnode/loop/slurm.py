@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..kernel.events import MAX_WORD_BYTES, number
 from ..kernel.node_names import fold
+from ..kernel.plural import count
 from ..kernel.settings import Settings
 from ..kernel.system import ENDED_STATES, UNKNOWN_JOB, comment
 from ..kernel.world import World
@@ -69,21 +70,19 @@ def job_nodes(
     if kind == "local" and not alone and environment.get("ALLOW_MANY_ON_ONE_HOST") != "1":
         more = f", and {at_once} runs are side by side" if at_once > 1 else ""
         hint = "(ALLOW_MANY_ON_ONE_HOST=1 puts them all on this host, for rehearsals)"
-        raise LookupError(
-            f"{settings.system} has {settings.nnodes} nodes{more}; use sbatch job.sh {hint}"
-        )
+        size = f"{count(settings.nnodes, 'node')}{more}"
+        raise LookupError(f"{settings.system} has {size}; use sbatch job.sh {hint}")
     nodes: JobAllocation
     if kind == "slurm":
         nodes = SlurmAllocation(environment, world)
         if first := first_copy(environment, nodes.allocated):
             raise OtherCopy(nodes.job_id, first)
     else:
-        count = wanted + settings.spares if wanted > 1 else 1
-        nodes = _host_nodes(environment, count, world)
-    count = len(nodes.allocated)
-    if count < settings.nnodes:
-        need = f"needs {settings.nnodes} nodes, the allocation has {count} (--nodes of job.sh)"
-        raise LookupError(f"{settings.system} {need}")
+        nodes = _host_nodes(environment, wanted + settings.spares if wanted > 1 else 1, world)
+    allocated = len(nodes.allocated)
+    if allocated < settings.nnodes:
+        need = f"needs {count(settings.nnodes, 'node')}, the allocation has {allocated}"
+        raise LookupError(f"{settings.system} {need} (--nodes of job.sh)")
     return nodes
 
 

@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..kernel.plural import count
+
 if TYPE_CHECKING:
     from ..kernel.settings import Settings
 
@@ -156,7 +158,7 @@ class Search:
             return f"{fewest}: {self.notes[fewest] or 'torch sees no GPU'}"
         # Ranks count GPUs, so nodes need equal numbers.
         if self.gpus[fewest] != self.gpus[most]:
-            seen = f"{self.gpus[fewest]} GPUs on {fewest}, {self.gpus[most]} on {most}"
+            seen = f"{count(self.gpus[fewest], 'GPU')} on {fewest}, {self.gpus[most]} on {most}"
             return f"torch sees {seen}"
         if len(live) == 1 and self.gpus[fewest] == 1:
             return "one node with one GPU: nothing to measure"
@@ -310,28 +312,25 @@ class Search:
         if not self.wholes:
             return "skip", self.skip or "not measured: no time or no nodes left", ""
         if not self.fit:
-            count, whole = self.wholes[-1]
+            nodes, whole = self.wholes[-1]
             remedy = f"check {LOG_PLACE}, NCCL_SOCKET_IFNAME and NCCL_IB_HCA"
-            return (
-                fail,
-                f"the all-reduce over {count} nodes failed: {whole.why or 'no reason given'}",
-                remedy,
-            )
+            text = f"the all-reduce over {count(nodes, 'node')} failed"
+            return fail, f"{text}: {whole.why or 'no reason given'}", remedy
         if self.fit < self._floor():
             remedy = "check the switches between them, and network.tsv of the nodes"
             return "warn", self._whole_text(), f"no node is slower than the others: {remedy}"
         return "pass", self._whole_text(), ""
 
     def _whole_text(self) -> str:
-        (all_count, whole), (count, last) = self.wholes[0], self.wholes[-1]
+        (whole_nodes, whole), (last_nodes, last) = self.wholes[0], self.wholes[-1]
         size = f"{last.bytes >> 20} MiB" if last.bytes >= 1 << 20 else f"{last.bytes >> 10} KiB"
-        nodes = "1 node" if count == 1 else f"{count} nodes"
+        nodes = count(last_nodes, "node")
         text = f"bus bandwidth {gbps(self.fit)} GB/s over {nodes} ({size}, {self.way})"
         reference, origin = self.reference()
         if reference:
             text += f", {self.fit * 100 // reference} % of {gbps(reference)} ({origin})"
-        if whole.good_mbps and count != all_count:
-            text += f"; {gbps(whole.good_mbps)} GB/s over all {all_count}"
+        if whole.good_mbps and last_nodes != whole_nodes:
+            text += f"; {gbps(whole.good_mbps)} GB/s over all {whole_nodes}"
         return text + (f"; {self.halves}" if self.halves else "")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
+from ..kernel.plural import count
 
 if TYPE_CHECKING:
     from ..kernel.settings import Settings
@@ -172,8 +173,9 @@ def on_sockets(transports: Mapping[str, NetworkUse]) -> str:
     if not nodes:
         return ""
     node, first = nodes[0]
-    more = f" and {len(nodes) - 1} more nodes" if len(nodes) > 1 else ""
-    return f"{node}{more}, {first.other} of {first.rdma + first.other} processes: {first.line}"
+    more = f" and {count(len(nodes) - 1, 'more node')}" if len(nodes) > 1 else ""
+    processes = count(first.rdma + first.other, "process")
+    return f"{node}{more}, {first.other} of {processes}: {first.line}"
 
 
 def unwanted_sockets(transports: Mapping[str, NetworkUse], settings: Settings) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..kernel.events import Event
 from ..kernel.node_names import by_text, fold, ranked, subject
+from ..kernel.plural import count
 from .job_state import ENDED_BY_SCHEDULER
 from .reports import NodeReport
 
@@ -198,12 +199,13 @@ def candidates(group: GroupState) -> list[str] | Pause:
         nodes += [node for node in usable if node in group.blamed]
     if len(nodes) >= group.need:
         return nodes
-    count = f"{len(nodes)} of {len(group.allocated)} nodes are fit, {group.need} are needed"
+    allocated = count(len(group.allocated), "node")
+    shortage = f"{len(nodes)} of {allocated} fit, {group.need} needed"
     reasons = by_text(
         (node, _why_excluded(group, node)) for node in group.allocated if node in excluded
     )
     texts = [f"{subject(nodes, len(group.allocated), {})}: {why}" for why, nodes in reasons.items()]
-    return Pause("; ".join([count, *texts]))
+    return Pause("; ".join([shortage, *texts]))
 
 
 def _why_excluded(group: GroupState, node: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..kernel.plural import count
 from .judge import agree_on_facts, agree_on_network, failing, judge_checks
 from .reports import Check, NodeReport, line
 
@@ -240,7 +241,7 @@ def plain_table(verdicts: Verdicts, summary: str = "") -> str:
     lines += [f"all nodes: {row.text}" for row in verdicts.together if row.verdict == "fail"]
     if summary:
         lines.append(summary)
-    lines.append(f"tested {verdicts.tested} of {len(verdicts.nodes)} nodes")
+    lines.append(f"tested {verdicts.tested} of {count(len(verdicts.nodes), 'node')}")
     if verdicts.exclude:
         lines.append(f"exclude: {','.join(verdicts.exclude)}")
     return "\n".join(lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..kernel import records
 from ..kernel.events import number
 from ..kernel.layout import Layout
+from ..kernel.plural import count
 from ..kernel.program import Program
 from ..kernel.records import SetRecord
 from ..kernel.settings import Settings
@@ -141,7 +142,7 @@ class _Opener:
         nexp = self.settings.nexp
         seed, largest = number(given, 10) if given else 0, largest_root(nexp)
         if given and (seed is None or not 1 <= seed <= largest):
-            limit = f"a number from 1 to {largest}: seeds of {nexp} runs stay below 2^31"
+            limit = f"a number from 1 to {largest}: seeds of {count(nexp, 'run')} stay below 2^31"
             raise FolderError(f"ROOT_SEED={given} must be {limit}")
         return seed or 0
 
@@ -155,7 +156,7 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
     found = record.nexp, record.root_seed
     if declared is not None and found != (declared.nexp, declared.root_seed):
         raise FolderError(
-            f"{path} says {record.nexp} runs with root seed {record.root_seed}, and "
+            f"{path} says {count(record.nexp, 'run')} with root seed {record.root_seed}, and "
             f"{declared.nexp} with "
             f"{declared.root_seed} were declared ({ledger.NAME}); put it back, or start a new set"
         )
@@ -164,9 +165,9 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
     largest = largest_root(record.nexp)
     if record.root_seed > largest:
         raise FolderError(
-            f"{path}: `root_seed` is {record.root_seed}; seeds of {record.nexp} runs stay below "
-            "2^31 only up to "
-            f"{largest}; start a new set, or put the file back if it is damaged"
+            f"{path}: `root_seed` is {record.root_seed}; seeds of {count(record.nexp, 'run')} stay "
+            f"below 2^31 only up to {largest}; start a new set, or put the file back if it is "
+            "damaged"
         )
 
 
