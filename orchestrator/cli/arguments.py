@@ -204,8 +204,8 @@ def add_allocation(
         parser,
         "--exclude",
         "NODES|@FILE",
-        "nodes not to use, such as node[1-4,7], in addition to the site's `exclude`; @FILE: one or "
-        "more a line, as `orchestrator doctor` writes it",
+        "nodes not to use, such as 'node[1-4,7]', in addition to the site's `exclude`; @FILE: one "
+        "or more a line, as `orchestrator doctor` writes it",
     )
     parser.add_argument(
         "--sbatch",

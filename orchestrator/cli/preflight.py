@@ -48,7 +48,7 @@ def add_nodes(parser: ArgumentParser) -> None:
         parser,
         "--nodes",
         "NAMES",
-        "nodes, such as node[1-4,7]; for SSH also "
+        "nodes, such as 'node[1-4,7]'; for SSH also "
         "NAME=ssh://[user@]host[:port] "
         "(default: the allocation's, else the partition's idle nodes)",
     )

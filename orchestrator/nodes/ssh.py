@@ -6,6 +6,7 @@ password is requested.
 
 from __future__ import annotations
 
+import errno
 import selectors
 import shlex
 import socket
@@ -141,6 +142,14 @@ def revoked_file(ssh_config: Any) -> Path | None:
     return None if name.lower() == "none" else user_path(name)
 
 
+_NO_CONNECTION = {
+    errno.ECONNREFUSED: "connection refused: no SSH server listens on that port",
+    errno.EHOSTUNREACH: "no route to this host",
+    # paramiko goes on with the closed socket if a name has the same address twice.
+    errno.EBADF: "connection refused, or no route to this host",
+}
+
+
 def _failures() -> tuple[type[BaseException], ...]:
     from paramiko import SSHException
 
@@ -167,9 +176,15 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
     elif isinstance(error, socket.gaierror):
         reason = "there is no host of that name"
     else:
-        # Several refused addresses have no number; an EOFError has no text.
-        reason = str(error).removeprefix("[Errno None] ") or "the connection ended"
+        reason = _NO_CONNECTION.get(_number(error)) or str(error) or "the connection ended"
     return f"SSH to {host}: {reason}"
+
+
+def _number(error: BaseException) -> int:
+    """Return the error number of the first address that was tried; 0 if missing."""
+    tried = vars(error).get("errors")
+    first = next(iter(tried.values())) if isinstance(tried, dict) and tried else error
+    return getattr(first, "errno", None) or 0
 
 
 def _exchange(channel: Channel, line: str, stdin: bytes, deadline: Deadline) -> _Outcome:

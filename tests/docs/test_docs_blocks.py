@@ -20,6 +20,10 @@ from processes import captured
 
 from orchestrator.model import load_entry, load_site
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+from arguments import arguments, help_text, parsers, written
+
 RECORD = os.environ.get("DOCS") == "record"
 TUTORIAL = "tutorial/first-set"
 MAY_END_WITH = {"orchestrator tune facts": {0, 1}, "orchestrator score --compliance": {0, 1}}
@@ -197,3 +201,51 @@ def test_an_example_of_a_site_is_one(name: str, tmp_path: Path) -> None:
         all(str(folder).startswith("/") for folder in site.data[workload].values())
         and entry.runs_required == 10
     )
+
+
+# ---- node lists ----
+
+NODE_LIST = re.compile(r"[\w-]+\[\d[\d,-]*\]")
+"""As Slurm writes one. A shell takes it for a pattern; zsh then refuses to start the command."""
+TYPED = re.compile(
+    r"(?:^|`)[ $]*(?:orchestrator|srun|salloc|sbatch|scontrol|sinfo)\b.*", re.MULTILINE
+)
+
+
+def bare_lists(text: str) -> list[str]:
+    return NODE_LIST.findall(re.sub(r"'[^'\s]*'|\"[^\"\s]*\"", "", text))
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"),
+    [
+        ("--nodes node[1-8]", ["node[1-8]"]),
+        ("the site's nodes, such as n[1-4,7] of the site's list", ["n[1-4,7]"]),
+        ("--nodes 'node[1-8]' or --nodes=\"n[08-10]\"", []),
+        ("data[0] of a list, node[k]", ["data[0]"]),
+    ],
+)
+def test_a_list_without_quotes_is_seen(text: str, bare: list[str]) -> None:
+    assert bare_lists(text) == bare
+
+
+def test_commands_in_documents_quote_node_lists() -> None:
+    found, quoted = [], 0
+    for page in [README, *pages()]:
+        typed = [command.words for block in blocks(page) for command in block.commands]
+        typed += TYPED.findall((DOCS / f"{page}.md").read_text())
+        quoted += sum(len(NODE_LIST.findall(line)) for line in typed)
+        found += [f"{page}: {line}" for line in typed if bare_lists(line)]
+    assert found == [] and quoted > 5
+
+
+def test_help_quotes_node_lists() -> None:
+    """Also where it only says what a value looks like: people type it so."""
+    texts = {
+        f"{name} {written(one)}": help_text(one)
+        for name, parser in parsers()
+        for one in arguments(parser)
+    }
+    texts |= {name: parser.description or "" for name, parser in parsers()}
+    assert sum(len(NODE_LIST.findall(text)) for text in texts.values()) > 5
+    assert {name: text for name, text in texts.items() if bare_lists(text)} == {}

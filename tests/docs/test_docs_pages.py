@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pages import DOCS, TOP, pages
@@ -14,6 +15,7 @@ from pages import DOCS, TOP, pages
 sys.path.insert(0, str(TOP / "tools"))
 import arguments
 import reference
+from pictures import animation
 
 from orchestrator.cli import COMMANDS, command_parser
 
@@ -134,3 +136,38 @@ def test_hints_name_pages_that_there_are() -> None:
     hinted = set(re.findall(r"orchestrator docs ([a-z][a-z-]+)\b", code))
     assert {"package", "scoring", "descriptors", "exit-codes"} <= hinted
     assert hinted - names == set()
+
+
+# ---- animations ----
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def frames(svg: str) -> list[tuple[bool, str]]:
+    """Every frame in the order of its time: whether it is shown without motion, and its text."""
+    root = ElementTree.fromstring(svg)
+    style = "".join(one.text or "" for one in root.iter(f"{SVG}style"))
+    times = dict(
+        re.findall(r"@keyframes (f\d+)\{.*?([\d.]+)%\{visibility:visible\}[\d.]+%\{", style)
+    )
+    found = [one for one in root.iter(f"{SVG}g") if one.get("id", "") in times]
+    assert len(found) == len(times)
+    found.sort(key=lambda one: float(times[one.get("id", "")]))
+    return [(one.get("visibility") != "hidden", "".join(one.itertext())) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("picture", "end"),
+    [("demo", "valid score by the workload's own rules"), ("rehearse", "set: complete")],
+)
+def test_an_animation_starts_with_its_end(picture: str, end: str) -> None:
+    """Previews, paper and readers without motion show the first frame, and that alone."""
+    shown = frames((DOCS / f"pictures/{picture}.svg").read_text())
+    assert len(shown) > 10
+    assert [still for still, _ in shown] == [True] + [False] * (len(shown) - 1)
+    assert [end in text for _, text in shown] == [True] + [False] * (len(shown) - 1)
+
+
+def test_a_recording_is_shown_from_its_last_frame_on() -> None:
+    shown = frames(animation(["one", "two", "three"], "title"))
+    assert shown == [(True, "three"), (False, "one"), (False, "two")]

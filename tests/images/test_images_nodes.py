@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ports import free_port
 from until import bounded
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import run_on_nodes
 from orchestrator.nodes.names import NamedNode, expand, parse_nodes
 from orchestrator.nodes.ssh import Ssh
-from orchestrator.nodes.transport import ThisHost
+from orchestrator.nodes.transport import NodeCommand, ThisHost
+
+# ---- a host without an SSH server ----
+
+
+@pytest.mark.parametrize(
+    ("addresses", "reason"),
+    [
+        (1, "connection refused: no SSH server listens on that port"),
+        (2, "connection refused, or no route to this host"),
+    ],
+)
+def test_a_refused_port_is_named(
+    addresses: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a name that the resolver gives the same address twice."""
+    port = free_port()
+    known = socket.getaddrinfo("127.0.0.1", port, socket.AF_INET, socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: known * addresses)
+    (tmp_path / "config").write_text("")
+    node = NamedNode("n1", f"ssh://root@127.0.0.1:{port}")
+    answer = Ssh(str(tmp_path / "config")).run(node, NodeCommand(["true"]), Event())
+    assert (answer.returncode, answer.problem) == (-1, f"SSH to 127.0.0.1:{port}: {reason}")
+
 
 # ---- names ----
 
