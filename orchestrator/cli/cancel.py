@@ -68,11 +68,15 @@ def run(args: Namespace) -> int:
         print_json("cancel", {"jobs": jobs, "unreleased": held, **as_json(picture)})
     else:
         lines = [unreleased_line(picture, job_id, nodes) for job_id, nodes in held.items()]
-        print(_summary(picture, list(jobs), lines))
+        print(_summary(picture, list(jobs), lines, args.site))
     return ExitCode.OK
 
 
-def _summary(picture: SetPicture, jobs: list[str], not_released: list[str]) -> str:
+def _summary(
+    picture: SetPicture, jobs: list[str], not_released: list[str], site: str | None
+) -> str:
+    from orchestrator.cli.closing import with_short_name
+
     nexp = picture.record.nexp if picture.record else 0
     after = f"{picture.done} of {count(nexp, 'run')}"
     lines = [f"cancelled job {', '.join(jobs)} after {after}"]
@@ -82,7 +86,8 @@ def _summary(picture: SetPicture, jobs: list[str], not_released: list[str]) -> s
             f"run {', '.join(left)} had no time to write its final state; resume closes it"
         )
     lines += not_released
-    lines.append(f"to continue: orchestrator resume {quoted(picture.root)}")
+    resume = with_short_name(f"orchestrator resume {quoted(picture.root)}", picture.root, site)
+    lines.append(f"to continue: {resume}")
     return "\n".join(lines)
 
 

@@ -13,6 +13,7 @@ from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from orchestrator.evidence.explain import Explanation
     from orchestrator.evidence.picture import SetPicture
@@ -34,6 +35,24 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
     return replace(found, next=command or found.next)
 
 
+def with_short_name(command: str, root: Path, site: str | None = None) -> str:
+    """Name the set by the end of its id if other commands find it so: by the site file in use
+    without --site, in whose log directory it is."""
+    from orchestrator.cli.finding import find_site, log_dir_of
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.runset.find import short_name
+
+    path = quoted(root)
+    if site or path not in command:
+        return command
+    try:
+        used = find_site(None)
+        name = quoted(short_name(root, log_dir_of(used))) if used else path
+    except (OrchestratorError, OSError):
+        return command
+    return " ".join(name if word == path else word for word in command.split(" "))
+
+
 def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     """Return at most three last lines; [] without trouble."""
     is_incomplete = picture.state == "complete" and bool(picture.given_up)
@@ -43,7 +62,8 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     if picture.state == "pending" and found.cause not in WAITS_IN_VAIN:
         return []
     fix = [f"fix: {found.remedy}"] if found.remedy else []
-    return [f"why: {found.sentence}", *fix, *([f"  {found.next}"] if found.next else [])]
+    command = with_short_name(found.next, picture.root, site)
+    return [f"why: {found.sentence}", *fix, *([f"  {command}"] if command else [])]
 
 
 def with_unreleased(picture: SetPicture) -> SetPicture:

@@ -13,12 +13,17 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
-from orchestrator.cli.output import print_json, print_prose, screen
+from orchestrator.cli.output import print_json, screen
 from orchestrator.errors import ExitCode
+
+if TYPE_CHECKING:
+    from orchestrator.evidence.explain import Explanation
+    from orchestrator.evidence.picture import SetPicture
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -29,7 +34,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     from orchestrator.cli.closing import explained
     from orchestrator.evidence.picture import look
-    from orchestrator.words import wrapped
 
     run_set = chosen_set(args)
     root = run_set.layout.root
@@ -37,14 +41,26 @@ def run(args: Namespace) -> int:
     explanation = explained(picture, args.site)
     if args.json:
         print_json("explain", {"set": str(root), **explanation.to_json()})
-        return ExitCode.OK
-    fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
-    print_prose([f"{picture.set_id} is {picture.state}: {explanation.sentence}", *fix])
-    for proof in explanation.evidence:
-        for part in wrapped(f"  {proof}", screen().width):
-            print(part)
-    print_prose([f"  {explanation.next}"] if explanation.next else [])
+    else:
+        for line in explanation_lines(picture, explanation, args.site, screen().width):
+            print(line)
     return ExitCode.OK
+
+
+def explanation_lines(
+    picture: SetPicture, found: Explanation, site: str | None, width: int | None
+) -> list[str]:
+    """Return sentence, fix and evidence in lines of `width`, and the command, which never
+    breaks."""
+    from orchestrator.cli.closing import with_short_name
+    from orchestrator.words import wrapped
+
+    fix = [f"fix: {found.remedy}"] if found.remedy else []
+    prose = [f"{picture.set_id} is {picture.state}: {found.sentence}", *fix]
+    prose += [f"  {proof}" for proof in found.evidence]
+    command = with_short_name(found.next, picture.root, site)
+    lines = [part for line in prose for part in wrapped(line, width)]
+    return [*lines, *([f"  {command}"] if command else [])]
 
 
 COMMAND = Command(

@@ -53,7 +53,7 @@ def watch_and_score(
     try:
         picture = watch(run_set, interval_s, out=out, site=site)
     except KeyboardInterrupt:
-        come_back(run_set)
+        come_back(run_set, site)
         return ExitCode.INTERRUPTED
     if as_json or picture.done:
         code = score.show([str(root)], as_json)
@@ -65,13 +65,14 @@ def watch_and_score(
 
 
 def _last_lines(picture: SetPicture, site: str | None) -> list[str]:
-    from orchestrator.cli.closing import closing_lines
+    from orchestrator.cli.closing import closing_lines, with_short_name
 
     lines = closing_lines(picture, site)
     if picture.state == "complete":
         return lines
     ended = f"the set ended as {picture.state}: {picture.reason}"
-    return [ended, *(lines or [f"  orchestrator resume {quoted(picture.root)}"])]
+    resume = with_short_name(f"orchestrator resume {quoted(picture.root)}", picture.root, site)
+    return [ended, *(lines or [f"  {resume}"])]
 
 
 COMMAND = Command("run", __doc__, add_arguments, run, SCORED)

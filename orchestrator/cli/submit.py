@@ -87,7 +87,7 @@ def _wait(run_set: RunSet, site: str | None) -> int:
     try:
         picture = last_picture(run_set)
     except KeyboardInterrupt:
-        come_back(run_set)
+        come_back(run_set, site)
         return ExitCode.INTERRUPTED
     if picture.state == "complete":
         return ExitCode.OK

@@ -3,9 +3,9 @@ change.
 
 The screen shows the progress of the set and its runs, their expected ends, evaluations against the
 target and samples per second as small curves, the published time to beat, the age of the last log
-line, the nodes and the warnings. Keys: l logs, n nodes, w warnings, q detach. One summary stays on
-the terminal afterwards. --json prints an object per line for every change. --all shows every active
-set of the site's log directory, until none is active.
+line, the nodes and the warnings. Keys: l logs, n nodes, w warnings, e explain, ? keys, q detach.
+One summary stays on the terminal afterwards. --json prints an object per line for every change.
+--all shows every active set of the site's log directory, until none is active.
 
 q and Ctrl-C end the view, never the job. Exit code 0 if every run of the set is final, 5 if it
 ended before that.
@@ -37,14 +37,22 @@ from orchestrator.cli.output import (
     screen,
 )
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import quoted
+from orchestrator.words import facts, quoted
 
 if TYPE_CHECKING:
     from orchestrator.cli.fullscreen import FullScreen
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import RunSet
 
-VIEWS = {"l": "logs", "n": "nodes", "w": "warnings"}
+VIEWS = {
+    "l": ("logs", "the newest lines of the active run's log, else of the job's output"),
+    "n": ("nodes", "per-node results: runs, times, excluded nodes"),
+    "w": ("warnings", "all warnings and damaged files"),
+    "e": ("explain", "why the set is in its state, with the evidence and the next command"),
+    "?": ("keys", "this list"),
+}
+"""Key -> name and content of the view below the facts; the same key again shows the runs."""
+DETACH = ("q", "detach", "leave the screen; the job keeps running")
 LOG_BYTES = 32 * 1024
 """Read from a log's end."""
 VOLATILE = ("elapsed_s", "left_s", "seconds", "silent_s", "quiet_s")
@@ -80,7 +88,7 @@ def run(args: Namespace) -> int:
         else:
             picture = watch(run_set, args.interval, summary=True, site=args.site)
     except KeyboardInterrupt:
-        come_back(run_set)
+        come_back(run_set, args.site)
         return ExitCode.INTERRUPTED
     return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
 
@@ -122,12 +130,15 @@ def last_picture(run_set: RunSet) -> SetPicture:
     return picture
 
 
-def come_back(run_set: RunSet) -> None:
-    note(
-        f"\ndetached; the job keeps running\n"
-        f"  reattach: orchestrator watch {quoted(run_set.layout.root)}\n"
-        f"  cancel: orchestrator cancel {quoted(run_set.layout.root)}"
+def come_back(run_set: RunSet, site: str | None = None) -> None:
+    from orchestrator.cli.closing import with_short_name
+
+    root = run_set.layout.root
+    watch, cancel = (
+        with_short_name(f"orchestrator {name} {quoted(root)}", root, site)
+        for name in ("watch", "cancel")
     )
+    note(f"\ndetached; the job keeps running\n  reattach: {watch}\n  cancel: {cancel}")
 
 
 # ---- lines and objects ----
@@ -238,15 +249,15 @@ def _live(
     from orchestrator.cli.fullscreen import full_screen
 
     last: list[SetPicture] = []
-    waiting = WaitReason(site)
+    waiting, explained = WaitReason(site), Explained(site)
 
     def draw(view: View) -> list[str]:
-        below = _below(run_set, last[-1], view)
+        below = _below(run_set, last[-1], view, explained)
         return one_set(last[-1], screen(), view.full.size[1] - 1, below, waiting.why(last[-1]))
 
     try:
         with full_screen() as full:
-            view = View(full, draw, "l logs   n nodes   w warnings   q detach")
+            view = View(full, draw, _keys())
             for picture in looks(view.pause):
                 last[:] = [picture]
                 view.show()
@@ -273,8 +284,43 @@ class WaitReason:
         return self._known[1] if picture.state in QUEUED else []
 
 
-def _below(run_set: RunSet, picture: SetPicture, view: View) -> list[str] | None:
+class Explained:
+    """The text of `explain`; reads the set's logs again only if its progress changes."""
+
+    def __init__(self, site: str | None) -> None:
+        self._site = site
+        self._known: tuple[tuple[object, ...], list[str]] = ((), [])
+
+    def lines(self, picture: SetPicture, width: int) -> list[str]:
+        from orchestrator.cli.closing import explained
+        from orchestrator.cli.explain import explanation_lines
+
+        key = (picture.state, picture.reason, picture.done, picture.attempts, width)
+        if key != self._known[0]:
+            lines = explanation_lines(picture, explained(picture, self._site), self._site, width)
+            # Of a running set the next command is this one.
+            shown = [line for line in lines if not line.startswith("  orchestrator watch ")]
+            self._known = (key, shown)
+        return self._known[1]
+
+
+def _keys() -> str:
+    """Return the line at the foot of the screen."""
+    names = {key: name for key, (name, _) in VIEWS.items()} | {DETACH[0]: DETACH[1]}
+    return "   ".join(f"{key} {name}" for key, name in names.items())
+
+
+def _below(
+    run_set: RunSet, picture: SetPicture, view: View, explained: Explained
+) -> list[str] | None:
     """None: show the runs."""
+    if view.chosen == "e":
+        from orchestrator.words import cell
+
+        return list(map(cell, explained.lines(picture, view.full.size[0])))
+    if view.chosen == "?":
+        rows = [(key, f"{name}: {content}") for key, (name, content) in VIEWS.items()]
+        return facts([*rows, (DETACH[0], f"{DETACH[1]}: {DETACH[2]}")], screen())
     if view.chosen == "l":
         return _log_lines(run_set, picture, view.full.size[1])
     if view.chosen == "n":

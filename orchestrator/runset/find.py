@@ -97,6 +97,20 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
     raise _no_set_called(name, log_dir)
 
 
+def short_name(root: Path, log_dir: Path) -> str:
+    """Return the shortest last part of a set's id that find_set() takes for this set; its path
+    unless it is one of `log_dir`."""
+    if root.resolve().parent != log_dir.resolve():
+        return str(root)
+    others = [folder.name for folder in set_folders(log_dir) if folder.name != root.name]
+    parts = root.name.split("-")
+    for start in range(len(parts) - 1, 0, -1):
+        name = "-".join(parts[start:])
+        if not any(other.startswith(name) or other.endswith(f"-{name}") for other in others):
+            return name
+    return root.name
+
+
 def _label(folder: Path) -> str:
     """Return the name from `submit --name`, or ""."""
     record = read_set_record(Layout(folder))

@@ -16,6 +16,7 @@ from damaged_sets import events
 from effort import bytes_read
 from hypothesis import given
 from hypothesis import strategies as st
+from sites import write_site
 
 from orchestrator.cli.closing import closing_lines
 from orchestrator.cli.pictures import describe, headline, now_text, run_row
@@ -36,6 +37,7 @@ from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, 
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord, read, write
+from orchestrator.runset.find import find_set, short_name
 from orchestrator.scheduler import Job
 from orchestrator.scheduler.slurm import Slurm
 
@@ -724,6 +726,52 @@ def test_a_complete_set_with_failed_runs_is_in_trouble(tmp_path: Path, cli: Comm
     assert "run 2 failed: the memory of a GPU is used up" in explained
     assert explained.endswith(f"{command}\n")
     assert command in cli("status", root).out.splitlines()
+
+
+def test_the_last_command_names_a_set_as_commands_find_it(
+    tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the end of its id with the site in use; by its path with a site that is named."""
+    closed = replace(OWN, state="paused", reason="no node is left", ended_ms=9_000)
+    log_dir = tmp_path / "sets"
+    one, other = (
+        write_set(log_dir, name, submission=SENT, job=closed)
+        for name in ("S-w-20261121-101500-9f3c", "S-w-20261122-101500-77aa")
+    )
+    site = write_site(tmp_path / "site.yaml", log_dir)
+    command = f"  orchestrator logs {one} --job"
+    assert cli("status", one).out.splitlines()[-1] == command
+    assert cli("status", one, "--site", site).out.splitlines()[-1] == command
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(site))
+    for words in (("status",), ("explain",)):
+        for root, name in ((one, "9f3c"), (other, "77aa")):
+            assert cli(*words, root).out.splitlines()[-1] == f"  orchestrator logs {name} --job"
+            assert cli.json("status", name)["set"] == str(root)
+    assert cli.json("explain", one)["next"] == command.strip(), "programs get the path"
+    write_set(log_dir, "S-w-20261123-101500-9f3c", submission=SENT, job=closed)
+    last = cli("status", one).out.splitlines()[-1]
+    assert last == "  orchestrator logs 20261121-101500-9f3c --job"
+    elsewhere = write_set(tmp_path / "others", "S-w-20261121-101500-0001", job=closed)
+    last = cli("status", elsewhere).out.splitlines()[-1]
+    assert last == f"  orchestrator logs {elsewhere} --job"
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (("a-w-1-9f3c",), "9f3c"),
+        (("a-w-1-9f3c", "b-w-1-9f3c"), "a-w-1-9f3c"),
+        (("a-w-1-9f3c", "a-w-2-9f3c"), "1-9f3c"),
+        (("a-w-1-9f3c", "9f3c-w-2-0001"), "1-9f3c"),
+        (("s", "a-s"), "s"),
+    ],
+)
+def test_the_shortest_name_is_found_again(
+    tmp_path: Path, names: tuple[str, ...], short: str
+) -> None:
+    root, *_ = [write_set(tmp_path, name) for name in names]
+    assert short_name(root, tmp_path) == short
+    assert find_set(short, tmp_path) == root
 
 
 def test_run_says_why_no_run_of_a_complete_set_has_a_result(

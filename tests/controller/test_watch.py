@@ -22,9 +22,10 @@ from controller_parts import Commands, mllog, write_set
 from sites import write_site
 from until import now_ms, until
 
+from orchestrator.cli import closing
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
 from orchestrator.cli.pictures import describe, left_text
-from orchestrator.cli.watch import WaitReason
+from orchestrator.cli.watch import Explained, WaitReason
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
@@ -209,6 +210,12 @@ def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
         assert "\x1b[31mred" not in shown.written
         viewer.press("n")
         viewer.sees("RANK")
+        viewer.press("e")
+        viewer.sees("run 4 (attempt 2) of 30 is running")
+        viewer.sees("node_0.log: the last MLLOG key is tracked_stats")
+        assert not any("orchestrator watch" in line for line in shown.lines), "it is running"
+        viewer.press("?")
+        viewer.sees("w  warnings: all warnings and damaged files")
         viewer.press("w")
         viewer.sees("limits: few files (n2)")
         viewer.press("w")
@@ -375,6 +382,28 @@ def test_the_screen_says_why_a_set_waits(tmp_path: Path, fake: Callable[[str, st
     before = calls.read_text()
     assert waiting.why(drawn) and calls.read_text() == before
     assert waiting.why(replace(drawn, state="running")) == []
+
+
+def test_the_explanation_is_read_again_only_for_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A screen draws every second, and the logs of a set are large."""
+    read: list[str] = []
+    real = closing.explained
+
+    def counted(one: SetPicture, site: str | None) -> object:
+        read.append(one.state)
+        return real(one, site)
+
+    monkeypatch.setattr(closing, "explained", counted)
+    explained = Explained(None)
+    with growing(tmp_path) as root:
+        [drawn] = look([root], [Local()])
+        first = explained.lines(drawn, 80)
+        assert explained.lines(drawn, 80) == first and read == ["running"]
+        assert first[0].startswith(f"{root.name} is running: ")
+        explained.lines(replace(drawn, state="paused"), 80)
+    assert read == ["running", "paused"]
 
 
 @pytest.mark.parametrize(("stand_in", "named"), [(True, False), (False, True)])
