@@ -272,6 +272,16 @@ def test_a_plural_behind_a_number_is_seen(source: str, wrong: bool) -> None:
     assert bool(list(numbers_with_plurals(source))) is wrong
 
 
+def test_scripts_and_templates_put_no_plural_behind_a_number() -> None:
+    """Shell text, % formats and templates, which are no f-strings."""
+    pattern = re.compile(rf"(?:\$\{{?\w+\}}?|%[ds]|\}}\}}) (?:{PLURALS})\b")
+    assert pattern.search("$count files") and pattern.search("{{ entry.nodes }} nodes")
+    pages = [path for path in (TOP / "templates").rglob("*") if path.is_file()]
+    sources = [*pages, *PACKAGE.rglob("*.py")]
+    found = {path: pattern.findall(path.read_text()) for path in sources}
+    assert {path: shown for path, shown in found.items() if shown} == {}
+
+
 def test_no_plural_stands_in_brackets() -> None:
     """No `node(s)` in messages, help, pages and templates."""
     texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}

@@ -40,5 +40,5 @@ def test_four_runs_on_two_nodes_and_a_spare_one(bundles: Bundles) -> None:
 def test_one_host_is_many_nodes_only_where_that_is_meant(bundles: Bundles) -> None:
     code, out = bundles.make(side_by_side=2).run()
     assert (
-        code == 1 and "one_node has 1 nodes, and 2 runs are side by side; use sbatch job.sh" in out
+        code == 1 and "one_node has 1 node, and 2 runs are side by side; use sbatch job.sh" in out
     )

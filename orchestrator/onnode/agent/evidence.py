@@ -50,7 +50,7 @@ for one in "$1"*; do
   count=$((count + 1))
   mkdir -p "$3" && head -c 8388608 "$one" >"$3/${one##*/}"
 done
-echo "$count files"
+echo "files: $count"
 """
 
 
