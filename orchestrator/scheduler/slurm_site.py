@@ -28,9 +28,9 @@ class Partition:
 
     @property
     def description(self) -> str:
-        gpus = f"{count(self.gpus, 'GPU')} each by GRES" if self.gpus else "no GPUs by GRES"
+        gpus = f"{count(self.gpus, 'GPU')} each" if self.gpus else "no GPUs"
         time = f"jobs of up to {self.longest}" if self.longest else "no time limit"
-        return f"{count(self.nodes, 'node')}, {gpus}, {time}"
+        return f"{count(self.nodes, 'node')} with {gpus} (GRES), {time}"
 
     @property
     def longest(self) -> str:
