@@ -69,12 +69,12 @@ def curve(values: Sequence[float], screen: Screen, width: int, also: float | Non
     if not shown:
         return ""
     scale = shown if also is None else [*shown, also]
-    low = min(scale)
-    high = max(scale)
+    # Halves: the difference of two numbers may be more than a float holds.
+    low = min(scale) / 2
+    span = max(scale) / 2 - low
     top = len(blocks) - 1
     return "".join(
-        blocks[round((value - low) / (high - low) * top) if high > low else top // 2]
-        for value in shown
+        blocks[round((value / 2 - low) / span * top) if span > 0 else top // 2] for value in shown
     )
 
 

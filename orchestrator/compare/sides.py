@@ -147,9 +147,11 @@ def _in_window(score: Score) -> list[Any]:
 def _rate(score: Score) -> float | None:
     """Return the median samples per second of the good runs, evaluations included."""
     rates = [
-        run.samples / (run.minutes * 60)
+        samples / (minutes * 60)
         for run in _in_window(score)
-        if run.use != "bad" and positive(run.samples) and positive(run.minutes)
+        if run.use != "bad"
+        and (samples := positive(run.samples))
+        and (minutes := positive(run.minutes))
     ]
     return median(rates) if rates else None
 
@@ -157,9 +159,9 @@ def _rate(score: Score) -> float | None:
 def _samples(score: Score) -> float | None:
     """Return the mean samples to converge without the extremes, as in the RCP test."""
     counts = [
-        float(run.samples)
+        samples
         for run in _in_window(score)
-        if run.use != "bad" and positive(run.samples)
+        if run.use != "bad" and (samples := positive(run.samples))
     ]
     counted = kept(counts, len(_in_window(score)) - len(counts), score.dropped)
     return sum(counted) / len(counted) if counted else None

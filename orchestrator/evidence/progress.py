@@ -16,6 +16,7 @@ from heapq import heapify, heapreplace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import EVALUATIONS, dropped_per_side, olympic_mean
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.mllog_tail import lines, status_of
@@ -113,13 +114,13 @@ class Tail:
                 self.stop_ms or time_ms,
                 status_of(record),
             )
-        elif key in EVALUATIONS and (number := _finite(value)) is not None:
+        elif key in EVALUATIONS and (number := finite(value)) is not None:
             self.evaluation = Evaluation(
                 number, _whole(record["metadata"].get("samples_count")), time_ms
             )
             self.evaluations.append(number)
         elif key == "tracked_stats" and isinstance(value, dict):
-            rate = _finite(value.get("throughput"))
+            rate = finite(value.get("throughput"))
             self.rate = self.rate if rate is None else rate
             self.rates.extend([] if rate is None else [rate])
 
@@ -185,12 +186,6 @@ def minutes(path: PathLike) -> float | None:
 def _whole(value: Any) -> int:
     """Return a whole number within limits; 0 for another value."""
     return value if type(value) is int and 0 <= value < _MOST else 0
-
-
-def _finite(value: Any) -> float | None:
-    if type(value) not in (int, float) or abs(value) >= _MOST:
-        return None
-    return float(value) if math.isfinite(value) else None
 
 
 def score_so_far(benchmark: str, times: list[float], misses: int) -> float | None:

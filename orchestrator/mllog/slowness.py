@@ -46,14 +46,10 @@ def explain(score: Score) -> list[dict[str, Any]]:
 
 def _convergence(score: Score) -> list[dict[str, Any]]:
     result = score.rcp
-    if (
-        not result
-        or not result.point
-        or not positive(result.submission_mean)
-        or result.submission_mean is None
-    ):
+    mean = positive(result.submission_mean) if result else None
+    if not result or not result.point or mean is None:
         return []
-    ratio = result.submission_mean / result.point.mean
+    ratio = mean / result.point.mean
     if ratio >= 1:
         text = (
             f"samples to converge: {ratio:.3f} x the reference, which costs {ratio - 1:.1%} of "
@@ -69,7 +65,7 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
             "kind": "convergence",
             "text": text,
             "ratio": ratio,
-            "samples": result.submission_mean,
+            "samples": mean,
             "reference": result.point.mean,
         }
     ]
@@ -79,9 +75,11 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     """Return each run's samples per second, from its evaluations; name runs well below the
     median."""
     rates = {
-        run.file: run.samples / (run.minutes * 60)
+        run.file: speed
         for run in runs
-        if positive(run.samples) and run.minutes
+        if (samples := positive(run.samples))
+        and (minutes := positive(run.minutes))
+        and (speed := positive(samples / (minutes * 60)))
     }
     if not rates:
         return []
@@ -106,16 +104,16 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
                     ),
                 }
             )
-    longest = max(runs, key=lambda run: run.samples if positive(run.samples) else 0)
-    counts = [count for run in runs if (count := positive(run.samples))]
-    if positive(longest.samples) and longest.samples > 1.1 * median(counts):
-        times = longest.samples / median(counts)
+    counts = {run.file: count for run in runs if (count := positive(run.samples))}
+    longest = max(counts, key=counts.__getitem__)
+    times = counts[longest] / median(counts.values())
+    if times > 1.1:
         found.append(
             {
                 "kind": "slow_convergence",
-                "run": longest.file,
-                "ratio": longest.samples / median(counts),
-                "text": f"{longest.file}: needed {times:.2f} x the samples of the median run",
+                "run": longest,
+                "ratio": times,
+                "text": f"{longest}: needed {times:.2f} x the samples of the median run",
             }
         )
     return found
@@ -127,10 +125,11 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
     for run in runs:
         stretches = []
         for (before, first, _), (after, last, _) in pairwise(run.evaluations):
-            if positive(last) and positive(first) and last > first and after > before:
-                stretches.append(
-                    ((after - before) / 60000 / (last - first), last, (after - before) / 60000)
-                )
+            early, late = positive(first), positive(last)
+            if early and late and late > early and after > before:
+                minutes = (after - before) / 60000
+                if pace := positive(minutes / (late - early)):
+                    stretches.append((pace, last, minutes))
         if len(stretches) < 3:
             continue
         usual = median([stretch[0] for stretch in stretches])

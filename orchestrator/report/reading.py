@@ -165,9 +165,7 @@ def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]
     if start is None:
         return []
     return [
-        ((time - start) / 60000, rate)
-        for time, rate in run.throughput
-        if finite(time) is not None and finite(rate) is not None
+        ((time - start) / 60000, rate) for time, rate in run.throughput if finite(time) is not None
     ]
 
 

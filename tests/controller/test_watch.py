@@ -439,6 +439,9 @@ def test_bars_curves_and_cuts() -> None:
         and curve([3, 2, 1], SCREEN, 9) == "█▅▁"
         and curve([1, 1], SCREEN, 9) == "▄▄"
     )
+    assert (
+        curve([1.7e308, 0, -1.7e308], SCREEN, 9) == "█▅▁" and curve([0, 5e-324], SCREEN, 9) == "▄▄"
+    )
     assert curve([3, 2], SCREEN, 9, also=1) == "█▅" and curve(range(100), SCREEN, 5)[-1] == "█"
     assert (
         cropped("\x1b[32mabcdef\x1b[0m", 3) == "\x1b[32mabc\x1b[0m"

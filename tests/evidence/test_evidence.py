@@ -139,6 +139,15 @@ def test_any_values(value: object) -> None:
     )
 
 
+def test_what_counts_as_a_number() -> None:
+    """As in a score: every finite number that a float holds."""
+    for value, taken in ((True, None), (1e300, 1e300), (10**400, None), (1 << 53, 2.0**53)):
+        tail = tail_of(
+            line("tracked_stats", 1, {"throughput": value}) + line("eval_accuracy", 2, value)
+        )
+        assert (tail.rate, tail.evaluation and tail.evaluation.value) == (taken, taken)
+
+
 def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
     tail = Tail()
     for _ in range(200):

@@ -285,6 +285,20 @@ def test_a_stretch_below_a_second_is_not_named(published: dict[str, Path]) -> No
     assert slow_stretches(1 / 200) == []
 
 
+def test_counts_at_the_ends_of_the_floats_name_no_run(published: dict[str, Path]) -> None:
+    """Samples per second or minutes per sample that no float holds."""
+    score = score_dir(str(published[MI355X]), ruleset="5.1.0")
+    first, second, *_ = score.runs
+    evaluations = [(k / 1e30, 1 + k * 10**306, 0.9) for k in range(1, 6)]
+    for samples in (5e-324, 10**400):
+        odd = second.replace(samples=samples, evaluations=evaluations)
+        found = slowness.explain(score.replace(runs=[first, odd]))
+        [rates] = [item["runs"] for item in found if item["kind"] == "throughput"]
+        assert list(rates) == [first.file]
+        slow = [item["run"] for item in found if item["kind"] in ("slow_run", "slow_interval")]
+        assert odd.file not in slow
+
+
 def command(*argv: str) -> subprocess.CompletedProcess[str]:
     code = "import sys; from orchestrator.cli import main; sys.exit(main())"
     return subprocess.run(
