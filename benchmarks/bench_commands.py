@@ -3,7 +3,9 @@
 Each is a process of its own with warm files; what counts is the smallest of the rounds, of wall time and of processor time.
 `status` is asked about a log directory of a thousand finished sets, which are written first, and about one in which every tenth set is another user's or damaged.
 
-usage:  python benchmarks/bench_commands.py [--rounds 15] [--sets 1000] [--json FILE]
+usage:  python benchmarks/bench_commands.py [--rounds 15] [--sets 1000] [--limit-ms 400] [--json FILE]
+
+With --limit-ms it exits with 1 if `status` of all the sets took longer, in wall time.
 """
 
 from __future__ import annotations
@@ -72,12 +74,13 @@ def make_odd(folder: Path, every: int) -> None:
             damage(root, random.Random(number))
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--sets", type=int, default=1000)
+    parser.add_argument("--limit-ms", type=float, help="of wall time, for `status of many`")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -132,7 +135,13 @@ def main() -> None:
     )
     if args.json:
         args.json.write_text(json.dumps(best, indent=1))
+    wall = best["status of many"][0]
+    if args.limit_ms is not None and wall > args.limit_ms:
+        what = f"status of {args.sets:,} sets took {wall:.0f} ms"
+        print(f"{what}, more than --limit-ms {args.limit_ms:g}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
