@@ -6,10 +6,9 @@ import os
 import signal
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import (
     add_choice,
@@ -20,6 +19,7 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import draw, note, print_json, screen
+from orchestrator.cli.signals import exit_on
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 from orchestrator.words import TextTable, cell, wrapped
 
@@ -91,7 +91,8 @@ def check_nodes(args: Namespace) -> int:
     entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
     check_log_dir(log_dir)
-    with _termination(), temporary_bundle(entry, log_dir) as bundle:
+    # TERM, too, removes temporary files and releases the nodes.
+    with exit_on(signal.SIGTERM), temporary_bundle(entry, log_dir) as bundle:
         verdicts, run_on = _check(args, entry, Request(bundle, args.deep))
     if args.exclude_file:
         _write_excluded(Path(args.exclude_file), verdicts)
@@ -103,23 +104,6 @@ def check_nodes(args: Namespace) -> int:
     if any(node.silent for node in verdicts.nodes):
         return ExitCode.UNKNOWN
     return ExitCode.OK if verdicts.fit else ExitCode.NO_SCORE
-
-
-@contextmanager
-def _termination() -> Iterator[None]:
-    """Treat TERM like Ctrl-C: remove temporary files, release the nodes."""
-
-    def stop(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGTERM)
-    with suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        with suppress(ValueError):
-            signal.signal(signal.SIGTERM, before)
 
 
 def requested_entry(args: Namespace) -> Entry:

@@ -25,6 +25,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from http.client import parse_headers
+from multiprocessing import active_children
 from multiprocessing.util import Finalize
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -41,6 +42,7 @@ from hypothesis import strategies as st
 from recorded_set import recorded_set
 from tars import tar_of
 
+from orchestrator.cli.signals import exit_on
 from orchestrator.container import registry
 from orchestrator.errors import OrchestratorError
 from orchestrator.evidence.events import read_events, read_told
@@ -534,7 +536,6 @@ class Part:
 
 def part(name: str, seed: int) -> Part:
     """Give a reader EXAMPLES inputs; the same seed gives the same."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gives no further part
     before, run, seen = sum(os.times()[:2]), set[str](), 0
     read, begin = READERS[name]
 
@@ -613,7 +614,7 @@ class Kept:
 def fuzz_all(kept: Kept, names: list[str], minutes: float, processes: int, seed: int) -> None:
     """Give each reader its minutes of processor time, the one with the fewest first."""
     given = {name: kept.readers[name].parts for name in names}
-    with ProcessPoolExecutor(processes) as pool:
+    with _workers(processes) as pool:
         running: dict[Future[Part], str] = {}
         while True:
             short = [name for name in names if kept.readers[name].processor_s < 60 * minutes]
@@ -628,6 +629,25 @@ def fuzz_all(kept: Kept, names: list[str], minutes: float, processes: int, seed:
                 kept.take(running.pop(done), done.result())
 
 
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Start a pool; end its parts if the block ends by an exception, such as that of a signal."""
+    with ProcessPoolExecutor(count, initializer=_end_by_parent) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for worker in active_children():
+                worker.terminate()
+            raise
+
+
+def _end_by_parent() -> None:
+    """Ignore Ctrl-C, which the parent gets, too. TERM raises what Hypothesis passes on, so that
+    temporary folders are removed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("readers", nargs="*", metavar="READER", help=f"of {', '.join(READERS)}")
@@ -638,7 +658,8 @@ def main() -> int:
     args = parser.parse_args()
     kept = Kept(args.keep)
     try:
-        fuzz_all(kept, args.readers or list(READERS), args.minutes, args.processes, args.seed)
+        with exit_on(signal.SIGTERM):
+            fuzz_all(kept, args.readers or list(READERS), args.minutes, args.processes, args.seed)
     except KeyboardInterrupt:
         print("the same command continues", file=sys.stderr)
     kept.print_table()

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from fuzz_readers import KEPT, MARK, READERS, fuzz, recorded
+from processes import kill_all, see_them_go
+from until import LIMIT_S, until
 
 from orchestrator.evidence.events import read_events
 from orchestrator.evidence.ledger import verify
@@ -16,6 +22,7 @@ from orchestrator.onnode.set import lease
 from orchestrator.scheduler import slurm
 from orchestrator.scheduler.command import Answer
 
+PROGRAM = Path(__file__).with_name("fuzz_readers.py")
 FEW, MANY = 60, 20_000
 CASES = sorted(path for path in KEPT.rglob("*") if path.is_file())
 
@@ -34,6 +41,31 @@ def test_no_reader_fails_on_many(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_was_found(case: Path, tmp_path: Path) -> None:
     READERS[case.parent.name][0](case.read_bytes(), tmp_path)
+
+
+def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
+    """Neither workers nor their temporary folders."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    program = [
+        sys.executable,
+        PROGRAM,
+        "lease",
+        "words",
+        "--keep",
+        tmp_path / "kept",
+        "--processes",
+        "2",
+    ]
+    process = subprocess.Popen(program, env={**os.environ, "TMPDIR": str(temporary)})
+    try:
+        until(lambda: len(list(temporary.glob("tmp*"))) >= 2)
+        process.terminate()
+        assert process.wait(LIMIT_S) == 128 + signal.SIGTERM
+        see_them_go(tmp_path)
+        assert list(temporary.iterdir()) == []
+    finally:
+        kill_all(tmp_path)
 
 
 def test_the_examples_begin_with_what_is_read(tmp_path: Path) -> None:
