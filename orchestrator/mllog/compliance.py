@@ -47,9 +47,12 @@ class LogFinding:
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.line else self.file
+
     def __str__(self) -> str:
-        place = f"{self.file}:{self.line}" if self.line else self.file
-        return f"{place}: {self.severity}: {self.key + ': ' if self.key else ''}{self.message}"
+        return f"{self.place}: {self.severity}: {self.key + ': ' if self.key else ''}{self.message}"
 
 
 class Compliance:

@@ -87,11 +87,12 @@ def _set_aside(report: Report) -> list[Part]:
         ((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside),
         key=lambda item: item[:2],
     )
-    rows = [
-        (node, aside.when, moment(time_ms), aside.reason or MISSING)
-        for time_ms, node, aside in found
-    ]
-    return [Table("Excluded nodes", ("node", "when", "at", "why"), rows)] if rows else []
+    together: dict[tuple[str, str, str], list[str]] = {}
+    for time_ms, node, aside in found:
+        same = aside.when, moment(time_ms), aside.reason or MISSING
+        together.setdefault(same, []).append(node)
+    rows = [(fold(names), *same) for same, names in together.items()]
+    return [Table("Excluded nodes", ("nodes", "when", "at", "why"), rows)] if rows else []
 
 
 def _summary(report: Report) -> list[Part]:

@@ -24,7 +24,7 @@ from orchestrator.views.parts import (
     Steps,
     Table,
 )
-from orchestrator.words import duration
+from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
     from orchestrator.mllog.compliance import LogFinding
@@ -268,9 +268,10 @@ def findings(report: Report) -> list[Part]:
     score = report.score
     differing = set(score.differences)
     found = [finding for finding in score.findings if finding not in differing]
+    rows = _once(found)
     more = (
-        [Paragraph(f"{len(found) - MOST_FINDINGS} more: orchestrator score --compliance")]
-        if len(found) > MOST_FINDINGS
+        [Paragraph(f"{len(rows) - MOST_FINDINGS} more: orchestrator score --compliance")]
+        if len(rows) > MOST_FINDINGS
         else []
     )
     whose = "workload's own" if score.own else "referee's"
@@ -278,24 +279,33 @@ def findings(report: Report) -> list[Part]:
         *_found(
             "Where logs are not as described, or runs not one experiment: no reason against a "
             "score",
-            score.differences,
+            _once(score.differences),
         ),
-        *_found(f"What the {whose} rules say about the logs", found),
+        *_found(f"What the {whose} rules say about the logs", rows),
         *more,
     ]
 
 
-def _found(caption: str, found: Sequence[LogFinding]) -> list[Part]:
-    listed = [
+def _found(caption: str, rows: Sequence[tuple[str | Cell, ...]]) -> list[Part]:
+    header = ("severity", "place", "key", "finding")
+    return [Table(caption, header, rows[:MOST_FINDINGS])] if rows else []
+
+
+def _once(found: Sequence[LogFinding]) -> list[tuple[str | Cell, ...]]:
+    """Return a row for the same finding in several logs."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for finding in found:
+        same = finding.severity, finding.key, finding.message
+        places.setdefault(same, []).append(finding.place)
+    return [
         (
-            finding.severity,
-            f"{finding.file}:{finding.line}" if finding.line else finding.file,
-            Cell(finding.key, code=True),
-            finding.message,
+            severity,
+            first if not others else f"{first} and {count(len(others), 'other place')}",
+            Cell(key, code=True),
+            message,
         )
-        for finding in found[:MOST_FINDINGS]
+        for (severity, key, message), (first, *others) in places.items()
     ]
-    return [Table(caption, ("severity", "place", "key", "finding"), listed)] if listed else []
 
 
 SECTIONS = (

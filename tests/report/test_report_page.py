@@ -538,6 +538,42 @@ def test_what_a_check_said_stands_over_the_nodes(own_set: Path) -> None:
     assert not parsed.named("script") and not parsed.named("img")
 
 
+def test_a_warning_stands_once_with_its_nodes_and_logs_folded(own_set: Path) -> None:
+    """Of twelve nodes, in two jobs and all runs."""
+    names = [f"node{number}" for number in range(1, 13)]
+    (own_set / "preflight").mkdir()
+    for job, nodes in (("8", names), ("9", names[:3])):
+        aside = [
+            {
+                "node": node,
+                "reason": "7 of 8 GPUs",
+                "run": 2,
+                "attempt": 1,
+                "time_ms": 1777000000000,
+            }
+            for node in nodes[2:8]
+        ]
+        members = {"job_id": job, "state": "paused", "started_ms": 5, "nodes": nodes}
+        if job == "8":
+            members["set_aside"] = aside
+        (own_set / f"jobs/{job}.json").write_text(json.dumps(members))
+        rows = [f"{node}\tgpu_count\twarn\t1\tno driver\tinstall it" for node in nodes]
+        rows += [f"{node}\tclock\twarn\t1\toff by 2 s\t" for node in nodes[1:5]]
+        table = "\n".join(("node\tcheck\tverdict\tms\ttext\tremedy", *rows, ""))
+        (own_set / f"preflight/{job}.tsv").write_text(table)
+    report = read_report(str(own_set), ruleset="6.1.0")
+    [finding] = [one for one in report.score.runs[0].findings if one.key == "config_filename"]
+    everywhere = [one for one in report.score.findings if one.message == finding.message]
+    assert len(everywhere) == len(report.score.runs) == 10
+    for text in (structure(page(report)).text, markdown(report).replace("\\", "")):
+        assert text.count("no driver") == text.count("off by 2 s") == 1
+        assert "warn: gpu_count: no driver; install it (node[1-12])" in text
+        assert "warn: clock: off by 2 s (node[2-5])" in text
+        assert text.count("7 of 8 GPUs") == 1 and "node[3-8]" in text
+        assert text.count(finding.message) == 1
+        assert f"{finding.place} and 9 other places" in text
+
+
 def test_an_index_of_all_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_dir = tmp_path / "sets"
     whole = sets.make_set(log_dir, sets.logs(sets.MI355X))
