@@ -114,8 +114,11 @@ def _load(args: Namespace, tell: Tell) -> Entry:
 
 
 def _insist(args: Namespace, tell: Tell) -> Insist:
+    # The command that fixes a problem needs no --force against it.
+    typed = [word for word in args.typed if word != "--force"]
+
     def show(problem: UsageError) -> None:
-        fix = problem.fix.line(args.typed) if problem.fix else problem.hint
+        fix = problem.fix.line(typed) if problem.fix else f"hint: {problem.hint}"
         tell(f"warning: {problem.message}\n  {fix}")
 
     return show

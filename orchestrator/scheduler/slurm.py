@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 
-from orchestrator.errors import SchedulerError, SchedulerUnknown
+from orchestrator.errors import Fix, SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.events import number
 from orchestrator.onnode.kernel.system import comment
 from orchestrator.onnode.kernel.world import THIS, World
@@ -244,12 +244,19 @@ def _not_taken(answer: Answer) -> SchedulerError:
         return unknown(answer, "sbatch failed on the way to the Slurm controller")
     if NO_CLUSTER.search(answer.stderr):
         return refused(answer, "Slurm's commands do not know their cluster", hint=CLUSTER_HINT)
-    return refused(
+    from orchestrator.causes.lines import cause_in  # its tables are rarely needed
+    from orchestrator.scheduler.slurm_reasons import REASONS
+
+    cause = cause_in(answer.complaint, REASONS)
+    remedy = "correct the site file or the option (partition, account, qos, time limit, ...)"
+    error = refused(
         answer,
         "Slurm refused the job",
-        hint="correct the site file or the option (partition, account, qos, time limit, ...), then "
-        "submit again",
+        hint=f"{cause.remedy if cause else remedy}, then submit again",
     )
+    if cause and "{" not in cause.next:  # no job exists, and of a new set nothing stays
+        error.fix = Fix(cause.next)
+    return error
 
 
 def cluster_name(ask: Callable[..., Answer] = ask) -> str:

@@ -20,6 +20,7 @@ from orchestrator.container.image import Image
 from orchestrator.container.store import StoredImage, tar_name
 from orchestrator.errors import ExitCode, SchedulerUnknown
 from orchestrator.onnode.kernel.records import JobRecord, SetRecord, read, write
+from orchestrator.scheduler import advice
 from orchestrator.scheduler.command import ask, last_lines
 
 Fake = Callable[[str, str], Path]
@@ -102,7 +103,8 @@ def test_a_refused_set_is_gone(slurm: Fake, cli: Commands, sets: Path) -> None:
         "invalid account acme; sbatch: error: Batch job submission failed: Invalid account"
         in cli.err
     )
-    assert "then submit again" in cli.err and "resume" not in cli.err
+    assert "correct `account` in the site file, then submit again" in cli.err
+    assert cli.err.splitlines()[-1] == f"  {advice.ACCOUNTS}", "as `explain` of a refused set"
     assert list(sets.iterdir()) == []
 
 

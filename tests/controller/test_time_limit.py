@@ -82,7 +82,9 @@ def test_too_long_a_job_is_refused_with_the_way_out(
     assert "warning: partition gpu allows a job 12h at most" in shown.err
     assert list((tmp_path / "sets").iterdir()) == []
     # So does the submission that insists.
-    assert submit(r"gpu\x1f12:00:00\n", "--force").code == ExitCode.OK
+    forced = submit(r"gpu\x1f12:00:00\n", "--force")
+    assert forced.code == ExitCode.OK and "--override time_limit=720" in forced.err
+    assert "--force" not in forced.err, "what fixes it needs none"
     # The way out is one.
     assert (
         submit(r"gpu\x1f12:00:00\n", site='partition: gpu\ntime_limit: "720"\n').code == ExitCode.OK

@@ -1,7 +1,7 @@
 """The ten commonest first failures on a real cluster: what was typed, the last lines, and the fix pasted into a shell.
 
-Every command that shows the failure ends in at most three lines, and the last of them is a command that works. The table at the end
-of the test's output has them all (`pytest -s`).
+Every command that shows the failure ends in at most three lines, and the last of them is a command that works. Those that show the
+set say the same three. The table at the end of the test's output has them all (`pytest -s`).
 """
 
 from __future__ import annotations
@@ -99,28 +99,60 @@ class Shell:
         code: int = 2,
         prefix: tuple[str, ...] = (),
         pasted_by: tuple[str, ...] | None = None,
+        shown: Callable[[], str] | None = None,
     ) -> list[str]:
-        """Type, look at the last lines, paste the last of them; return what that printed."""
+        """Type, look at the last lines, paste the last of them; return what that printed.
+
+        `shown`: asks before the fix for the command of those that show the set.
+        """
         said, lines = self.last_lines(typed, prefix)
         assert said == code, lines
         assert len(lines) <= 3 and re.search(cause, " ".join(lines)), lines
         fix = lines[-1]
         assert fix.startswith("  ") and "hint:" not in fix, lines
+        assert shown is None or shown() == fix
         done, result = self(fix, prefix if pasted_by is None else pasted_by)
         assert done == 0, (fix, result)
         self.table.append((typed, lines, fix.strip(), result[0]))
         return result
 
-    def alike(self, cause: str, prefix: tuple[str, ...] = ()) -> str:
-        """Return the command in which all three that show the newest set end."""
+    def alike(
+        self,
+        cause: str,
+        prefix: tuple[str, ...] = (),
+        *,
+        site: str = "site.yaml",
+        results: str = "results",
+        waits: bool = False,
+    ) -> str:
+        """Return the command in which all that show the newest set end, after the same sentence and fix.
+
+        `waits`: the set's job waits, so `watch` is left after its first picture.
+        """
+        option = "" if site == "site.yaml" else f" --site {site}"
+        watch = f"orchestrator watch{option}"
         found = set()
-        for name in ("status $(ls -td results/*-* | head -1)", "watch", "explain"):
-            _, lines = self.last_lines(f"orchestrator {name}", prefix)
-            assert len(lines) <= 3 and re.search(cause, " ".join(lines)), (name, lines)
-            assert lines[-1].startswith("  "), (name, lines)
-            found.add(lines[-1])
-        [command] = found
+        for typed in (
+            f"orchestrator status $(ls -td {results}/*-* | head -1){option}",
+            f"orchestrator status{option}",
+            f"sed '/^  /q' <(exec {watch} 2>&1); kill $!" if waits else watch,
+            f"orchestrator explain{option}",
+        ):
+            _, lines = self.last_lines(typed, prefix)
+            assert len(lines) <= 3 and re.search(cause, " ".join(lines)), (typed, lines)
+            assert lines[-1].startswith("  "), (typed, lines)
+            found.add((re.sub(r"why: |\S+ is \w+: ", "", lines[0], count=1), *lines[1:]))
+        [(*_, command)] = found
         return command
+
+    def insist(self, typed: str) -> None:
+        """Submit with --force what is refused; the warning is the refusal's sentence and command."""
+        _, refused = self.last_lines(typed)
+        message = refused[0].removeprefix("orchestrator submit: ")
+        code, lines = self(f"{typed} --force")
+        warned = lines.index(f"warning: {message}")
+        assert lines[warned + 1] == refused[-1], lines
+        assert code == 0 and any(line.startswith("job  ") for line in lines), lines
 
     def write(self, name: str, change: Callable[[dict[str, object]], object]) -> None:
         site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
@@ -164,7 +196,7 @@ def test_data_not_set(shell: Shell) -> None:
     code, lines = shell(f"{typed} --dry-run")
     assert code == 0 and any("sbatch --parsable" in line for line in lines), lines
     assert any(line.startswith("warning: the site file names no folder") for line in lines)
-    shell(f"{typed} --force")
+    shell.insist(typed)
     shell.wait("failed")
     fix = shell.alike("all 8 nodes: the site file names no folder")
     assert shell(fix)[0] == 0
@@ -191,12 +223,10 @@ def test_data_not_set_and_no_folder_near(shell: Shell) -> None:
     assert code == 2 and "no value was given" in " ".join(result), result
     # The nodes' failure of a set that was submitted all the same ends in the same command.
     shell.write("asks.yaml", lambda site: site.pop("data"))
-    shell(f"{typed} --force")
+    shell.insist(typed)
     shell.wait("failed")
-    _, lines = shell.last_lines(
-        "orchestrator status $(ls -td results/*-* | head -1) --site asks.yaml"
-    )
-    assert len(lines) <= 3 and lines[-1].startswith(f"  {asking} && orchestrator submit "), lines
+    fix = shell.alike("the site file names no folder", site="asks.yaml")
+    assert fix.startswith(f"  {asking} && orchestrator submit ")
 
 
 def test_data_folder_missing(shell: Shell) -> None:
@@ -204,15 +234,20 @@ def test_data_folder_missing(shell: Shell) -> None:
     typed = f"{ONE} --override data.flux1.DATADIR={data}/flux"
     shell.failure(typed, f'{data}/flux .* does not exist; did you mean "{data}/flux1"')
     shell.wait()
-    shell(f"{typed} --force")
+    shell.insist(typed)
     shell.wait("failed")
     assert shell(shell.alike("all 8 nodes: a folder of the data does not exist"))[0] == 0
     shell.wait()
 
 
 def test_wrong_partition(shell: Shell) -> None:
-    shell.failure(f"{ONE} --override partition=bach", 'no partition bach; did you mean "batch"')
+    typed = f"{ONE} --override partition=bach"
+    shell.failure(typed, 'no partition bach; did you mean "batch"')
     shell.wait()
+    # Slurm itself refuses it to who insists: no set stays to be shown.
+    before = os.listdir(shell.folder / "results")
+    shell.failure(f"{typed} --force", "Slurm refused the job: .*[Ii]nvalid partition", code=3)
+    assert os.listdir(shell.folder / "results") == before
 
 
 def test_too_few_nodes_left(shell: Shell) -> None:
@@ -220,7 +255,7 @@ def test_too_few_nodes_left(shell: Shell) -> None:
     shell.failure(f"{ONE} --exclude {first}", f"the partition has 7 without the excluded {first}")
     shell.wait()
     # The job that nobody can start: Slurm's reason, while it still knows the job.
-    shell(f"{ONE} --exclude {first} --force")
+    shell.insist(f"{ONE} --exclude {first}")
     shell.wait("lost")
     assert shell(shell.alike("no node has what it asks for"))[0] == 0
 
@@ -229,12 +264,16 @@ def test_time_limit_of_the_partition(shell: Shell) -> None:
     short = "scontrol create partition=short nodes=ALL maxtime=60"
     assert shell(short)[0] == 0
     try:
-        site = "--override partition=short"
-        result = shell.failure(f"{ONE} {site}", "partition short allows a job 1h at most")
+        typed = f"{ONE} --override partition=short"
+        result = shell.failure(typed, "partition short allows a job 1h at most")
         assert result[1].startswith("job  ")
         shell.wait()
+        shell.insist(typed)
+        fix = shell.alike("more nodes or time than the partition allows", waits=True)
+        done, result = shell(fix)
+        assert done == 0 and any("short" in line for line in result), result
     finally:
-        shell("scontrol delete partition=short")
+        shell("orchestrator cancel; scontrol delete partition=short")
 
 
 def test_drained_node(shell: Shell) -> None:
@@ -243,11 +282,9 @@ def test_drained_node(shell: Shell) -> None:
     assert shell(f"scontrol update nodename={node} state=drain reason='bad fan'")[0] == 0
     code, lines = shell.last_lines(ONE)
     assert code == 0 and f"7 can be used now ({node} is drained: bad fan)" in lines[0], lines
-    until(lambda: "drained" in shell("orchestrator explain")[1][0])
-    _, lines = shell.last_lines("orchestrator status $(ls -td results/*-* | head -1)")
-    explained = shell.last_lines("orchestrator explain")[1]
-    assert lines[-1] == explained[-1] and len(lines) <= 3 and len(explained) <= 3
     assert lines[-1] == f"  sinfo --list-reasons --nodes={node}", "nothing that undoes the drain"
+    until(lambda: "drained" in shell("orchestrator explain")[1][0])
+    assert shell.alike("down, drained or reserved", waits=True) == lines[-1]
     done, result = shell(lines[-1])
     assert done == 0 and any("bad fan" in line for line in result), result
     shell.table.append((ONE, lines, lines[-1].strip(), result[-1]))
@@ -294,17 +331,25 @@ def test_not_in_the_docker_group_then_without_sudo(shell: Shell) -> None:
     """An ordinary user: the engine's socket belongs to root and its group."""
     groups = shell("id -nG nobody")[1][0].split()
     assert "docker" not in groups
+    refused, rootless = "this user may not use the container engine", "host settings need root"
+
+    def shown(cause: str) -> str:
+        return shell.alike(cause, NOBODY, site="local.yaml", results="of-a-user")
+
     with users_place(shell, "of-a-user"):
         try:
             shell.failure(
                 HERE,
-                "this user may not use the container engine",
+                refused,
                 code=1,
                 prefix=NOBODY,
                 pasted_by=(),
+                shown=lambda: shown(refused),
             )
             # Now the engine answers, and host settings need root.
-            result = shell.failure(HERE, "host settings need root", code=1, prefix=NOBODY)
+            result = shell.failure(
+                HERE, rootless, code=1, prefix=NOBODY, shown=lambda: shown(rootless)
+            )
             assert result[0].startswith("set  "), result
             site = "--site local.yaml"
             until(lambda: "complete" in shell(f"orchestrator status {site}", NOBODY)[1][1])
@@ -313,7 +358,7 @@ def test_not_in_the_docker_group_then_without_sudo(shell: Shell) -> None:
 
 
 def test_full_disk(shell: Shell) -> None:
-    """The file system of the sets is full before the set is made."""
+    """The file system of the sets is full before the set is made, and when its nodes check it."""
     small = shell.folder / "small"
     small.mkdir()
     assert shell(f"mount -t tmpfs -o size=2m none {small}")[0] == 0
@@ -323,8 +368,15 @@ def test_full_disk(shell: Shell) -> None:
         typed = f"{ONE} --site small.yaml"
         result = shell.failure(typed, "No space left on device", code=5)
         assert any("filler" in line for line in result), result
+        _, refused = shell.last_lines(typed)
         shell("rm small/*")
-        assert shell(f"{typed} --dry-run")[0] == 0
+        # There is room for the set, and for no run.
+        code, lines = shell(f"{typed} --wait")
+        assert code == 5 and any(line.startswith("job  ") for line in lines), lines
+        fix = shell.alike("all 8 nodes: a file system is full", site="small.yaml", results="small")
+        assert fix == refused[-1]
+        done, result = shell(fix)
+        assert done == 0 and any("flux1" in line for line in result), result
     finally:
         shell(f"umount {small}")
 
