@@ -62,10 +62,15 @@ class Fix:
         """`options`: names and values in turn, replacing those of the typed command. `without`: an
         option to leave out; `options` are for a typed command that lacks it. `again`: words to add
         as they are. `other`: words of another command, for the same site file; `first`: the same,
-        before the typed command."""
+        before the typed command with the options."""
         self.command, self.options = command, options
         self.without, self.again = without, again
         self.other, self.first = other, first
+
+    @property
+    def asks(self) -> bool:
+        """Return whether the command asks for a value, and repeats the typed one as it is."""
+        return bool(self.first) and not self.options
 
     def line(self, typed: Sequence[str]) -> str:
         """Return the command. `typed`: the words after `orchestrator`."""
@@ -73,12 +78,17 @@ class Fix:
             return self.command
         from shlex import join
 
-        if another := self.other or self.first:
-            command = join(["orchestrator", *another, *_site_option(typed)])
-            repeated = join(["orchestrator", *typed]) if self.first and typed else ""
-            return " && ".join(filter(None, (command, repeated)))
+        another = self.other or self.first
+        command = join(["orchestrator", *another, *_site_option(typed)]) if another else ""
+        repeated = "" if self.other else self._typed(typed)
+        return " && ".join(filter(None, (command, repeated)))
+
+    def _typed(self, typed: Sequence[str]) -> str:
+        """Return the typed command with the options."""
         if not typed:
             return ""
+        from shlex import join
+
         shorter = _without(typed, self.without)
         if self.without and shorter != [*typed]:
             return join(["orchestrator", *shorter])

@@ -155,6 +155,8 @@ class PrerequisitePart(DocumentPart):
     `container.mounts`."""
     remedy: Line
     """How to get it; {system} and {workload} stand for the names."""
+    image_config: bool = False
+    """It is a config over that of the image, which `orchestrator render --image-config` writes."""
 
 
 class BuildPart(DocumentPart):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -67,12 +68,31 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
             remedy = part.remedy.replace("{system}", entry.system)
             remedy = remedy.replace("{workload}", entry.workload)
             without = f"to run without it: `acknowledged: [{ACKNOWLEDGED}]` in the site file"
-            yield UnmetNeed("prerequisite", text, f"{remedy}; {without}", True)
+            fix = _mount(entry, part)
+            yield UnmetNeed("prerequisite", text, f"{remedy}; {without}", True, fix)
     if DATA not in entry.site.acknowledged:
         yield from _missing_folders(entry, environment)
     if missing := missing_data(entry):
         remedy = f"orchestrator prepare {quoted(entry.workload)}"
         yield UnmetNeed("prepared", f"not there: {missing}", remedy, False)
+
+
+def _mount(entry: Entry, part: PrerequisitePart) -> Fix | None:
+    """Return the command that mounts a prerequisite; None if only the user knows its content and
+    its place. A config is written first, unless it is next to the sets already."""
+    site = entry.site
+    if entry.container.engine == "none" or part.mounted == entry.code_dir:
+        return Fix(first=("config", "--set", f"code.{entry.workload}"))
+    if not part.image_config or not site.log_dir:
+        return None
+    config = Path(site.log_dir).parent / PurePosixPath(part.mounted).name
+    mounts = [mount.model_dump(exclude_defaults=True) for mount in site.container.mounts]
+    mounts.append({"host": str(config), "container": part.mounted})
+    write = ("--round", entry.round, "--image-config", str(config))
+    return Fix(
+        first=() if config.exists() else ("render", entry.system, entry.workload, *write),
+        options=("--override", f"container.mounts={json.dumps(mounts)}"),
+    )
 
 
 def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:

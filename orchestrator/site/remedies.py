@@ -10,7 +10,7 @@ from shlex import join, quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import Fix
-from orchestrator.model.prerequisites import name_folders, unnamed_folders
+from orchestrator.model.prerequisites import DATA, name_folders, unnamed_folders
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.scheduler import advice
@@ -87,10 +87,11 @@ class Remedies(NamedTuple):
     run_on: RunOn
 
     def of_need(self, need: UnmetNeed) -> tuple[str, str]:
-        """Return text and command. A command that asks needs no advice."""
+        """Return text and command. A command that asks for the data needs no advice."""
         if need.fix is None:
             return need.text, need.remedy
-        text = need.text if need.fix.first else f"{need.text}; {need.remedy}"
+        is_plain = need.check == DATA and need.fix.asks
+        text = need.text if is_plain else f"{need.text}; {need.remedy}"
         return text, self._line(need.fix)
 
     def with_command(self, row: Row, nodes: Sequence[str] = ()) -> Row:
@@ -112,7 +113,7 @@ class Remedies(NamedTuple):
         return replace(row, text="; ".join(filter(None, (row.text, advised))), remedy=command)
 
     def _line(self, fix: Fix) -> str:
-        return fix.line(["doctor" if fix.first else "submit", *self.names])
+        return fix.line(["doctor" if fix.asks else "submit", *self.names])
 
     def _here(self, row: Row, nodes: Sequence[str]) -> str:
         """Return a command for this host, or ""."""

@@ -268,12 +268,46 @@ def test_what_the_published_runs_had_beside_their_image(
     ):
         assert cli(*command).code == code
         assert f"mounts nothing at {place}" in cli.err
-        assert "acknowledged: [prerequisites]" in cli.err and "{" + "workload}" not in cli.err
+        hinted = "acknowledged: [prerequisites]" in cli.err
+        assert hinted is (code != 0) and "{" + "workload}" not in cli.err
     assert not list((tmp_path / "sets").iterdir())
     site.write_text(text + "acknowledged: [prerequisites]\n")
     assert row() is None and cli("submit", *what, "--dry-run").code == ExitCode.OK
     site.write_text(text + given + "\n")
     assert row() is None and cli("submit", *what, "--dry-run").code == ExitCode.OK
+
+
+def test_the_command_that_mounts_a_prerequisite(cli: Commands, tmp_path: Path) -> None:
+    (tmp_path / "sets").mkdir()
+    site, config = tmp_path / "site.yaml", tmp_path / Path(MANGO_CONFIG).name
+    site.write_text(
+        f"kind: site\nlog_dir: {tmp_path}/sets\ntime_limit: 60\n"
+        "data: {llama2_70b_lora: {DATADIR: /nowhere/data}}\n"
+        "container: {mounts: [{host: /usr/lib/libibverbs, read_only: false}]}\n"
+    )
+
+    def ends(*words: object) -> list[list[str]]:
+        """Return the commands of the last line without `orchestrator`."""
+        assert cli(*words).code == ExitCode.BAD_INPUT
+        commands = cli.err.splitlines()[-1].split(" && ")
+        return [shlex.split(command)[1:] for command in commands]
+
+    # Of code only the user knows the place: the command asks for it, as for data.
+    typed = ("submit", *CISCO, "--site", str(site))
+    asking = ["config", "--set", "code.llama2_70b_lora", "--site", str(site)]
+    assert ends(*typed) == [asking, [*typed]]
+    advice = rows(cli, *typed[1:])["prerequisite"]
+    assert "copy Cisco/benchmarks" in advice["text"]
+    assert advice["remedy"].endswith(shlex.join(["orchestrator", "doctor", *typed[1:]]))
+    # A config is written, and mounted with what the site mounts.
+    typed = ("submit", *MANGO, "--site", str(site), "--dry-run")
+    write, mount = ends(*typed[:-1])
+    assert cli(*write).code == ExitCode.OK and config.is_file()
+    assert mount[: len(typed) - 1] == [*typed[:-1]]
+    assert cli(*mount, "--dry-run").code == ExitCode.OK
+    assert "libibverbs" in mount[-1]
+    # It is written once.
+    assert ends(*typed[:-1]) == [mount]
 
 
 def test_a_set_without_its_prerequisites_is_not_compared_with_the_published_time() -> None:
