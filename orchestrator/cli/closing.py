@@ -168,7 +168,7 @@ def _find_data(trouble: Trouble) -> str:
 
 
 def _load_image(trouble: Trouble) -> str:
-    """Load the image on nodes, from its tar if kept."""
+    """Load the image on nodes, from its tar if kept, else pulled or built first."""
     from orchestrator.container.store import stored
 
     record = trouble.picture.record
@@ -178,11 +178,28 @@ def _load_image(trouble: Trouble) -> str:
     image = " ".join(map(quoted, words)) + trouble.site_option
     kept = stored(trouble.picture.root.parent.parent / "images", record.image)
     steps = [] if kept else [f"orchestrator images pull {image}"]
+    if not kept and _is_built(trouble):
+        steps.insert(0, f"orchestrator images build {image}")
     steps += [
         f"orchestrator images distribute {image}",
         f"orchestrator resume {quoted(trouble.picture.root)}",
     ]
     return " && ".join(steps)
+
+
+def _is_built(trouble: Trouble) -> bool:
+    """Return whether no registry has the image of the set."""
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.model import load_entry
+
+    record = trouble.picture.record
+    if record is None:
+        return False
+    with suppress(OrchestratorError):
+        names = (record.system, record.workload)
+        entry = load_entry(*names, round=record.round, site=_site(trouble))
+        return entry.build is not None and entry.image == record.image
+    return False
 
 
 def _without_sudo(trouble: Trouble) -> str:

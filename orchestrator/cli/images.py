@@ -50,7 +50,7 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.command import Action, Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import ask, note, print_json, print_table
 from orchestrator.errors import ExitCode, Fix, UsageError
 from orchestrator.resources import user_path
 from orchestrator.words import TextTable, quoted
@@ -123,7 +123,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option(
         parser, "--tar", "DIR", "where tars are kept (default: images/ next to the site's log_dir)"
     )
-    add_option(parser, "--tree", "DIR", "build: the folder of the published tree")
+    add_option(parser, "--tree", "DIR", "build: the folder of the published tree (default: ask)")
     add_text(parser, "--expect", "ID", "the image id that is wanted on every node")
     add_number(parser, "--limit", "N", "nodes at a time (default: 8)", 8)
     add_number(
@@ -364,14 +364,15 @@ def _build(request: _Request) -> int:
             f"nothing says how {entry.image} is built",
             hint=f"orchestrator images pull --image {quoted(entry.image)}",
         )
-    if not request.args.tree:
+    given = request.args.tree or ask(f"folder of the published tree ({entry.build.source})")
+    if not given:
         raise UsageError(f"--tree DIR: the folder of the published tree ({entry.build.source})")
     container = entry.site.container
     command = container.command or [container.engine if container.engine != "none" else "docker"]
-    tree = user_path(request.args.tree)
+    tree = user_path(given)
     build(command, entry.image, tree, entry.build.dockerfile, entry.build.source)
     if request.args.json:
-        print_json("images-build", {"reference": entry.image, "tree": request.args.tree})
+        print_json("images-build", {"reference": entry.image, "tree": given})
     else:
         print(f"image  {entry.image}")
         note(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from orchestrator.container.engine import NodeEngine
 from orchestrator.container.store import stored
 from orchestrator.evidence.sets import SetEvidence, set_folders
-from orchestrator.model.prerequisites import build_advice
 from orchestrator.model.sites import sets_folder
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import ThisHost
@@ -42,7 +41,9 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
         reply = NodeEngine(NamedNode("here"), ThisHost(), command).inspect(entry.image, Event())
         if reply.image or reply.problem:
             return None
-        get = build_advice(entry) or f"orchestrator images pull {names}"
+        get = f"orchestrator images pull {names}"
+        if entry.build:  # it asks for the published tree
+            get = f"orchestrator images build {names}"
         return f"this host does not have the image {entry.image}, and {why}", get
     known = set(_nodes_with(entry.image, log_dir))
     if len(known) >= entry.nodes:

@@ -122,9 +122,11 @@ class Remedies(NamedTuple):
             return ""
         if row.check in DRAINED and row.verdict == "fail" and entry.site.scheduler == "slurm":
             return advice.drain_node(fold(nodes), DRAINED[row.check])
-        if row.check == "image" and not entry.build:
-            names = join(self.names)
-            return f"orchestrator images pull {names} && orchestrator images distribute {names}"
+        if row.check == "image":
+            steps = (*(["build"] if entry.build else []), "pull", "distribute")
+            return " && ".join(
+                join(["orchestrator", "images", step, *self.names]) for step in steps
+            )
         if row.check == "data":
             return join(["orchestrator", "prepare", *self.names[1:], "--check"])
         if row.check == "engine" and "private to jobs" in row.text:

@@ -394,6 +394,15 @@ def test_problems_of_nodes_end_in_a_command(check: str, site: str, text: str, fi
     assert remedies.with_command(passed) == passed
 
 
+def test_an_image_that_no_registry_has_is_built_first() -> None:
+    entry = load_entry("MI355X_1x8x1_Oracle", "gpt_oss_20b", site=Site(log_dir="/shared/sets"))
+    names = ["MI355X_1x8x1_Oracle", "gpt_oss_20b", "--site", "a.yaml"]
+    remedies = Remedies(entry, names, on_this_host)
+    steps = remedies.with_command(Row("n1", "image", "fail", 1, "missing", "advice")).remedy
+    assert [step.split()[2] for step in steps.split(" && ")] == ["build", "pull", "distribute"]
+    assert all(step.endswith(" ".join(names)) for step in steps.split(" && "))
+
+
 def of_site(kind: str) -> Remedies:
     """Remedies at a site with Slurm, `local`, `bare` (without containers), or `unnamed` data."""
     entry = load_entry("MI325X_08x08x32", "flux1", round=None, site=Site(log_dir="/shared/sets"))

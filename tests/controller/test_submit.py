@@ -488,3 +488,9 @@ def test_the_engine_of_this_host_is_asked(
         fake("docker", body)
         lines = image_lines(cli, *FLUX1)
         assert lines == [] if known else lines[1] == f"  {PULL}"
+    # `build` asks for the published tree.
+    names = ("MI355X_1x8x1_Oracle", "gpt_oss_20b", "--round", "6.0")
+    fake("docker", "echo 'Error response from daemon: No such image: x' >&2; exit 1")
+    warning, fix = image_lines(cli, "submit", *names, "--dry-run", "--force")
+    assert "this host does not have the image" in warning
+    assert fix == f"  orchestrator images build {' '.join(names)}"

@@ -18,6 +18,9 @@ LOOK_UP = "https://r.example/v2/: dial tcp: lookup r.example on 192.0.2.53:53: n
 SILENT = "the container engine (docker) does not answer on this node"
 
 
+STEPS = ("build", "pull", "distribute")
+
+
 def failed(folder: Path, reason: str) -> SetPicture:
     """A set whose job could not start a run."""
     root = folder / "results" / SET_ID
@@ -116,6 +119,20 @@ def test_what_all_nodes_report_is_explained_once(
     lines = closing_lines(picture)
     assert len(lines) == 3 and lines[0] == f"why: {found.sentence}"
     assert lines[1] == f"fix: {found.remedy}" and lines[2] == f"  {found.next}"
+
+
+def test_an_image_that_no_registry_has_is_built_before_it_is_loaded(tmp_path: Path) -> None:
+    picture = failed(tmp_path, "all 8 nodes: image rocm/x:1 is not on this node; load it there")
+    names = {"system": "MI355X_1x8x1_Oracle", "workload": "gpt_oss_20b"}
+    image = "rocm/amd-mlperf:gpt_oss_20b_training_6.0"
+    assert picture.record is not None
+    built = replace(picture, record=replace(picture.record, image=image, **names))
+    steps = explained(built).next.split(" && ")
+    what = f"{' '.join(names.values())} --round 6.0"
+    assert steps[:3] == [f"orchestrator images {step} {what}" for step in STEPS]
+    # Another image of the site is pulled.
+    pulled = replace(picture, record=replace(picture.record, **names))
+    assert explained(pulled).next.startswith(f"orchestrator images pull {what} && ")
 
 
 @pytest.mark.parametrize("typed", ["{0}/share/flux1/data", "{0}/shared/flux2/data"])

@@ -27,10 +27,10 @@ def site(tmp_path: Path) -> Path:
     return path
 
 
-def images(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+def images(*words: str | Path, answer: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "orchestrator", "images", *map(str, words)]
     return subprocess.run(
-        argv, text=True, capture_output=True, check=False, env={**os.environ, **env}
+        argv, text=True, capture_output=True, check=False, env={**os.environ, **env}, input=answer
     )
 
 
@@ -46,6 +46,10 @@ def test_it_is_built_with_the_engine_of_the_site(site: Path, tmp_path: Path) -> 
     assert done.returncode == 0 and json.loads(done.stdout)["reference"] == REFERENCE
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked == ["build", "--tag", REFERENCE, "--file", f"{tree}/Dockerfile", str(tree)]
+    # Without --tree it asks: the command that others end in can be pasted.
+    assert images(*words[:-2], answer=f"{tree}\n").returncode == 0
+    again = (tmp_path / "asked").read_text().splitlines()
+    assert again[-len(asked) :] == asked
     failed = images(*words, FAILS="7")
     assert failed.returncode == 3 and "exited 7" in failed.stderr
 
