@@ -59,7 +59,8 @@ def one_trial(
 ) -> dict[str, Any]:
     """Make a set, let faults happen to it, bring it to its end; what was injected, what is violated, how long it took.
 
-    A fault that finds nothing to hit has its turn again, as long as the set has something to do.
+    A fault that finds nothing to hit has its turn again after the set's next result. A set that is
+    complete too early gets one more run for each fault that is left.
     """
     dice = random.Random(f"{number}:{flavour}")
     names = kinds or chosen(number, flavour, runs, dice)
@@ -78,7 +79,7 @@ def one_trial(
         podman=podman,
         **({"env": env} if env else {}),
     )
-    started, injected, nothing = time.monotonic(), list[tuple[float, str, object]](), list[str]()
+    started, injected = time.monotonic(), list[tuple[float, str, object]]()
 
     def inject(name: str) -> bool:
         moment = time.monotonic()
@@ -93,22 +94,21 @@ def one_trial(
     if len(names) > 4 * runs:
         trial.faults.append(f"slow:ms={LONG_MS}")
     trial.submit()
-    later = [one for one in names if KINDS[one].when != "before"]
+    left = [one for one in names if KINDS[one].when != "before"]
     for again in range(TRIES):
-        missed = list[str]()
-        for name in later:
-            if KINDS[name].when == "work":
-                if not trial.go_on():
-                    missed.append(name)
-                    continue
+        if again and left:
+            trial.come_further(more=len(left))
+        for name in left.copy():
+            work = KINDS[name].when == "work"
+            if (work or trial.complete) and not trial.go_on(more=len(left)):
+                continue
+            if work:
                 time.sleep(dice.uniform(0, 3 / (again + 1)))
             elif trial.alive():
                 trial.command("cancel", str(trial.set), codes=(0, 5))
                 trial.wait(lambda: not trial.alive(), 60)
-            if not inject(name):
-                missed.append(name)
-        later = missed
-    nothing = later
+            if inject(name):
+                left.remove(name)
     trial.recover()
     recovery = [(name, told, trial.waited_s(moment)) for moment, name, told in injected]
     found = violations(trial, before)
@@ -122,12 +122,12 @@ def one_trial(
     return {
         "trial": number,
         "flavour": flavour,
-        "runs": runs,
+        "runs": trial.runs,
         "injected": [
             {"fault": name, "told": told or "", "recovery_s": round(s, 2)}
             for name, told, s in recovery
         ],
-        "nothing_to_hit": nothing,
+        "nothing_to_hit": left,
         "violations": found,
         "seconds": round(time.monotonic() - started, 1),
     }

@@ -191,7 +191,7 @@ def _done(trial: Trial, processes: list[subprocess.Popen[str]], codes: tuple[int
 
 def _comes_again(trial: Trial) -> None:
     """What only a job makes anew is left alone in a set that is complete; `status` and `score` go by the attempts."""
-    if trial.picture().get("state") == "complete":
+    if trial.complete:
         raise NothingToHit
 
 

@@ -22,6 +22,7 @@ FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 STEPS_S = (3600, -3600, 40_000, -40_000, 30, -30, 315_360_000)
 # Files keep the clock of their storage. time.sleep() of Python 3.11 is an absolute clock_nanosleep(), which libfaketime 0.9.10 breaks.
 FAKED = """if [[ ${{4:-}} == -c && " ${{*: -2:1}} " == " loop " ]]; then
+  echo $$ >>{clock}.pids
   export LD_PRELOAD={library} FAKETIME_TIMESTAMP_FILE={clock} FAKETIME_NO_CACHE=1
   export FAKETIME_DONT_FAKE_MONOTONIC=1 NO_FAKE_STAT=1 FAKE_UTIME=1
   exec python3 "${{@:1:3}}" -c 'import select, sys, time
@@ -37,6 +38,14 @@ fi
 """
 
 
+def remove_shared_clocks(clock: Path) -> None:
+    """Remove the shared memory of libfaketime, named by its process, which a killed loop leaves."""
+    pids = clock.with_name(f"{clock.name}.pids")
+    for pid in pids.read_text().split() if pids.exists() else ():
+        for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+            Path("/dev/shm", name).unlink(missing_ok=True)
+
+
 @kind("clock_steps", when="before")
 def _(trial: Trial) -> str:
     """The clock of the batch host jumps twice; those of the nodes and of the storage do not."""
@@ -45,6 +54,7 @@ def _(trial: Trial) -> str:
     clock = trial.root / "clock"
     clock.write_text("+0\n")
     trial.wrap_python(FAKED.format(library=FAKETIME[0], clock=clock))
+    trial.at_end.append(lambda: remove_shared_clocks(clock))
     steps, begin = trial.dice.sample(STEPS_S, 2), trial.dice.uniform(3, 12)
 
     def step() -> None:

@@ -277,10 +277,6 @@ class LabSet(Trial):
             self.command("resume", str(self.set))
             self.pauses.append((idle_ms, _requested(self.set)[-1]))
 
-    @property
-    def complete(self) -> bool:
-        return self.picture().get("state") == "complete"
-
     def _start_ms(self, run: int) -> int:
         """Return when the first attempt of a run began, 0 before that."""
         mark = f"\tloop\tgo\t\t{run}.1\n"

@@ -71,7 +71,9 @@ class NothingToHit(Exception):
 
 @dataclass
 class Trial:
-    """A set of `runs` runs in a folder of its own. `env`: how commands reach the cluster."""
+    """A set in a folder of its own. `runs`: how many it has by now; `env`: how commands reach the
+    cluster.
+    """
 
     flavour: Flavour
     root: Path
@@ -302,6 +304,12 @@ class Trial:
         except ValueError:
             return {}
 
+    @property
+    def complete(self) -> bool:
+        """Whether the set has the runs that it was given, and all of them are done."""
+        picture = self.picture()
+        return (picture.get("state"), picture.get("nexp")) == ("complete", self.runs)
+
     # ---- to its end
 
     def wait(self, done: Callable[[], object], limit_s: float = LIMIT_S) -> bool:
@@ -317,18 +325,26 @@ class Trial:
         while self.undo:
             self.undo.pop()()
 
-    def go_on(self) -> bool:
-        """Have a job at work on the set again; False when there is nothing left to do."""
-        if self.alive():
+    def go_on(self, more: int) -> bool:
+        """Have a job at work on the set again; a complete set gets `more` runs. False if no job
+        starts.
+        """
+        if self.alive() and not self.complete:
             return True
         self.mend()
         for _ in range(RESUMES):
-            if self.picture().get("state") == "complete":
-                return False
-            self.command("resume", str(self.set), codes=(0, 5))
+            if self.complete:
+                self.runs += more
+            self.command("resume", str(self.set), "--nexp", str(self.runs), codes=(0, 5))
             if self.wait(lambda: self.processes("loop"), 10):
                 return True
         return False
+
+    def come_further(self, more: int) -> None:
+        """Let the set work undisturbed until its next result, or the end of its job."""
+        before = len(self.published)
+        if self.go_on(more):
+            self.wait(lambda: len(self.published) > before or not self.alive())
 
     def recover(self) -> None:
         """Resume until the set is complete."""
@@ -337,7 +353,7 @@ class Trial:
             if not self.wait(lambda: not self.alive(), LIMIT_S * self.runs / 3):
                 self.said.append("its job does not end")
                 return
-            if self.picture().get("state") == "complete":
+            if self.complete:
                 return
             self.command("resume", str(self.set), codes=(0, 5))
         self.said.append(
