@@ -29,6 +29,7 @@ BIN := $(VENV)/bin
 INSTALL := PYTHON=$(BIN)/python tools/install
 JOBS = $(shell processors=$$(nproc 2>/dev/null || echo 2); echo $$((processors < 8 ? processors + 1 : 8)))
 SEEDS := 1000
+SITE := build/docs
 PYTEST = $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
 
 # Tests start hundreds of commands: without byte code each would compile the package again.
@@ -68,12 +69,12 @@ check: $(VENV)/tested
 	PYTHON=$(BIN)/python tools/check
 
 docs: build/docs-venv/installed
-	build/docs-venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs build/docs
-	echo "build/docs/index.html"
+	build/docs-venv/bin/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs $(SITE)
+	echo "$(SITE)/index.html"
 
-pictures: $(VENV)/tested
+pictures: $(VENV)/tested build/docs-venv/installed
 	$(BIN)/python tools/pictures.py
-	GOLDEN=write $(PYTEST) tests/controller/test_tables.py tests/report/test_report_pictures.py
+	GOLDEN=write $(PYTEST) tests/controller/test_tables.py tests/report/test_report_pictures.py tests/docs/test_docs_site.py
 
 reference: $(VENV)/installed
 	$(BIN)/python tools/reference.py

@@ -31,12 +31,13 @@ nitpicky = True
 suppress_warnings = ["misc.highlighting_failure"]
 
 
-def outside(app: Any, name: str, source: list[str]) -> None:
+def adapt_links(app: Any, name: str, source: list[str]) -> None:
     """Links that leave docs/ lead into the checkout; the site, and the pages in the wheel, only
-    name the file."""
+    name the file. A link to a page that reads as its file's name shows the title instead."""
     up = "../" * (name.count("/") + 1)
-    source[0] = re.sub(rf"\[([^\]]+)\]\({re.escape(up)}(?!\.\./)[^)]+\)", r"\1", source[0])
+    text = re.sub(rf"\[([^\]]+)\]\({re.escape(up)}(?!\.\./)[^)]+\)", r"\1", source[0])
+    source[0] = re.sub(r"\[[\w/-]+\.md\]\(", "[](", text)
 
 
 def setup(app: Any) -> None:
-    app.connect("source-read", outside)
+    app.connect("source-read", adapt_links)

@@ -17,6 +17,7 @@ import own_logs
 import pytest
 import set_of_logs as sets
 from chromium import Page, running
+from photographs import LOOKS
 
 from orchestrator.cli import main
 
@@ -67,14 +68,6 @@ MEASURE = """(() => {
     flat: contrasts.filter(one => one[0] < 4.5),
     open: [...document.querySelectorAll("details:not(.screen) :is(table, ol)")].every(one => one.checkVisibility({contentVisibilityAuto: true}))};
 })()"""
-LOOKS = {
-    "telephone": {"width": 390},
-    "telephone-dark": {"width": 390, "dark": True},
-    "desk": {"width": 1280},
-    "dark": {"width": 1280, "dark": True},
-    "paper": {"width": 718, "paper": True, "dark": True},
-}
-"""A4 less a centimetre on each side is 718 pixels wide. What is dark on the screen is light on paper."""
 
 
 @pytest.fixture(scope="module")
