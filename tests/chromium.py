@@ -106,6 +106,8 @@ class Browser:
         self._in, inner_out = os.pipe()
         # Descriptors 3 and 4 may be taken here, so a shell puts ours there.
         script = f'exec "$@" 3<&{inner_in} 4>&{inner_out}'
+        # Chromium writes in HOME, too: crash reports, settings of the desktop.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
         self._process = subprocess.Popen(
             [
                 "bash",
@@ -117,6 +119,7 @@ class Browser:
                 f"--user-data-dir={profile}",
                 "about:blank",
             ],
+            env=env | {"HOME": str(profile)},
             pass_fds=(inner_in, inner_out),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

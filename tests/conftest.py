@@ -48,6 +48,31 @@ if PYTHON3 and Path(PYTHON3).read_bytes()[:2] == b"#!":
     os.environ["PATH"] = f"{Path(sys.executable).resolve().parent}{os.pathsep}{os.environ['PATH']}"
 
 
+TESTER = Path.home()
+
+
+@pytest.fixture(scope="module")
+def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A HOME for what a module's programs write: caches, compiled templates, rustup's settings because pip asks for rustc.
+
+    The settings of pip and uv are the tester's: they may name the only index that this machine reaches. So are their caches, if
+    PIP_CACHE_DIR and UV_CACHE_DIR name them: a second run then downloads nothing again.
+    """
+    home = tmp_path_factory.mktemp("home")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or TESTER / ".config")
+    places = {".config/pip": config / "pip", ".config/uv": config / "uv"}
+    places |= {name: TESTER / name for name in (".pip", ".netrc")}
+    (home / ".config").mkdir()
+    for name, place in places.items():
+        if place.exists():
+            (home / name).symlink_to(place)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("XDG_")]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        yield home
+
+
 @cache
 def lab_problem() -> str:
     """Start the lab if `lab/with --late` asks for it. Return why it cannot be used, "" if it can."""

@@ -24,12 +24,15 @@ NAMES = {"pairwise", "bit_count", "aiter", "anext", "TypeAlias", "ParamSpec", "T
 """Functions and types that came with 3.10."""
 
 
+PYENV = Path.home() / ".pyenv/versions"  # of the tester: a test may have a HOME of its own
+
+
 def oldest(version: str) -> str:
     """The interpreter of this version, on PATH or of pyenv."""
     asked = "import sys; print(sys.executable)"
     for python in (
         f"python{version}",
-        *Path.home().glob(f".pyenv/versions/{version}.*/bin/python"),
+        *PYENV.glob(f"{version}.*/bin/python"),
     ):
         try:
             done = subprocess.run([python, "-c", asked], capture_output=True, text=True)

@@ -18,6 +18,9 @@ from until import LIMIT_S
 
 TOP = Path(__file__).resolve().parent.parent
 DATA = ("templates", "systems", "workloads", "docs")
+TESTER = Path.home()
+
+pytestmark = pytest.mark.usefixtures("own_home")
 
 
 def has_network() -> bool:
@@ -51,7 +54,7 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CI") != "true" and not has_network():
         pytest.skip("building the wheel needs a package index")
     folder = tmp_path_factory.mktemp("dist")
@@ -80,6 +83,22 @@ def empty(tmp_path: Path) -> Path:
     place = tmp_path / "an empty folder"
     place.mkdir()
     return place
+
+
+def test_programs_write_in_a_home_of_their_own(own_home: Path, empty: Path) -> None:
+    assert Path.home() == own_home != TESTER
+    uv = Path(sys.executable).with_name("uv")
+    kept = os.environ.get("UV_CACHE_DIR", str(own_home / ".cache/uv"))
+    assert run(uv, "cache", "dir", cwd=empty).stdout.strip() == kept
+
+
+def test_programs_have_the_settings_of_the_tester(
+    own_home: Path, empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = (sys.executable, "-m", "pip", "config", "list")
+    here = run(*asked, cwd=empty).stdout
+    monkeypatch.setenv("HOME", str(TESTER))
+    assert here == run(*asked, cwd=empty).stdout
 
 
 def test_what_is_in_the_wheel(wheel: Path) -> None:

@@ -16,11 +16,14 @@ TOP = Path(__file__).resolve().parent.parent
 LOGS = TOP / "tests/data/mllog"
 
 
-pytestmark = pytest.mark.long  # a minute: it installs the whole command twice
+pytestmark = [
+    pytest.mark.long,  # a minute: it installs the whole command twice
+    pytest.mark.usefixtures("own_home"),
+]
 
 
 @pytest.fixture(scope="module")
-def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pyz(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CI") != "true" and not has_network():
         pytest.skip("making the zipapp needs a package index")
     path = tmp_path_factory.mktemp("pyz") / "orchestrator.pyz"

@@ -24,6 +24,8 @@ PICTURES = Path(__file__).resolve().parent / "pictures"
 PICTURED = ("index", "exit-codes")
 SCREENS = [look for look in LOOKS if look != "paper"]
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 MEASURE = """(() => {
   const boxes = "article pre, article .table-wrapper", style = one => getComputedStyle(one);
   const text = one => one.textContent.trim().slice(0, 40);
@@ -44,7 +46,7 @@ MEASURE = """(() => {
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site of these sources."""
     if not (TOP / "build/docs-venv/installed").exists():
         unavailable("Sphinx is not installed: make docs")

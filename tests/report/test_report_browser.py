@@ -70,6 +70,9 @@ MEASURE = """(() => {
 })()"""
 
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     with running(tmp_path_factory.mktemp("profile")) as browser:
@@ -77,7 +80,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """set.html, unfinished.html, own.html and logs.html, compare.html and several.html, all/index.html."""
     top = tmp_path_factory.mktemp("pages")
     log_dir, out = top / "sets", top / "out"
@@ -102,6 +105,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main([*words, "-o", str(out / f"{name}.html")]) == 0, name
     assert main(["report", "--all", str(log_dir), "-o", str(out / "all")]) == 0
     return out
+
+
+def test_the_browser_writes_nothing_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    with running(tmp_path / "profile") as browser:
+        browser.page().open(tmp_path)
+    assert list(home.iterdir()) == [] and any((tmp_path / "profile").rglob("Crash Reports"))
 
 
 def measured(page: Page, file: Path, **look: Any) -> dict[str, Any]:
