@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -120,17 +121,26 @@ def all_blocks() -> list[Block]:
     return [block for page in [README, *pages()] for block in blocks(page)]
 
 
-def test_the_readme_answers_what_and_how_on_its_first_screen() -> None:
+def test_the_readme_answers_what_why_and_how_on_its_first_screen() -> None:
     text = (DOCS / f"{README}.md").read_text()
     assert len(text.splitlines()) <= 70
-    first = [command.words.split("#")[0].split() for command in blocks(README)[0].commands]
-    # What needs only Python and make comes first; commands of an installation come after it.
-    assert first[0] == ["make", "demo"]
-    assert first[1][0] == "uvx" and first[1][-2:] == ["orchestrator", "demo"]
-    install, *after = [command.words.split()[:2] for command in blocks(README)[1].commands]
+    install, *after = [command.words.split()[:2] for command in blocks(README)[0].commands]
     assert install == ["uv", "tool"]
     assert after == [["orchestrator", name] for name in ("init", "doctor", "run")]
-    assert text.index("```sh") < 300 and text.index("demo.svg") < 900
+    demo = [command.words.split("#")[0].split() for command in blocks(README)[1].commands]
+    # What needs only Python and make comes before what needs uv.
+    assert demo[0] == ["make", "demo"]
+    assert demo[1][0] == "uvx" and demo[1][-2:] == ["orchestrator", "demo"]
+    first = "\n".join(screen(text, 80, 50))
+    what, why = first.index("\nRun, score and reproduce"), first.index("\n- **")
+    assert what < why < first.index("\norchestrator run") < first.index("\nmake demo")
+    assert "![" not in first[: first.index("\nmake demo")], "a picture pushes commands down"
+
+
+def screen(text: str, columns: int, rows: int) -> list[str]:
+    """The first lines of a text as a terminal of this size shows them."""
+    found = [row for line in text.splitlines() for row in textwrap.wrap(line, columns) or [""]]
+    return found[:rows]
 
 
 def test_blocks_to_paste_have_no_prompts() -> None:
