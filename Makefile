@@ -95,8 +95,9 @@ clean:
 	rm -rf $(VENV) .lab dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-# Python 3.10 or newer with venv, 3.11 for tests and checks. On Debian the venv module is a package of its own.
-$(BIN)/python:
+# Python 3.10 or newer with venv, 3.11 for tests and checks. On Debian the venv module is a package of its own; without it
+# `python3 -m venv` leaves an environment that has a python and no pip.
+$(BIN)/pip:
 	newest() {
 		for floor in 11 10; do
 			for python in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
@@ -116,13 +117,13 @@ $(BIN)/python:
 			python3 python3-venv </dev/null >/dev/null
 	}
 	python=$$(newest) || { install_venv && python=$$(newest); } || {
-		echo "Python 3.10 or newer is needed, and there is none on PATH." >&2
-		echo "  hint: on Debian 12 and Ubuntu 22.04: apt-get install python3 python3-venv" >&2
+		echo "Python 3.10 or newer is needed, and there is none on PATH. On Debian and Ubuntu:" >&2
+		echo "  apt-get install python3 python3-venv" >&2
 		exit 1
 	}
 	"$$python" -c 'import ensurepip' 2>/dev/null || install_venv || {
-		echo "$$python has no venv module." >&2
-		echo "  hint: on Debian: sudo apt-get install python3-venv" >&2
+		echo "$$python has no venv module. On Debian and Ubuntu:" >&2
+		echo "  apt-get install python3-venv" >&2
 		exit 1
 	}
 	rm -rf $(VENV)
@@ -130,13 +131,13 @@ $(BIN)/python:
 	"$$python" -m venv $(VENV)
 
 # Editable, so a change of the sources needs no new installation.
-$(VENV)/installed: pyproject.toml | $(BIN)/python
+$(VENV)/installed: pyproject.toml | $(BIN)/pip
 	echo "installing into $(VENV) ..." >&2
 	$(INSTALL) --editable .
 	touch $@
 
 # Constraints, not requirements: they say which version, and pyproject.toml what is needed on this Python.
-$(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
+$(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/pip
 	"$(BIN)/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
 		echo "Tests and checks need Python 3.11 or newer: the versions of requirements-dev.txt do." >&2
 		echo "  hint: put one on PATH, rm -rf $(VENV), and repeat" >&2
@@ -147,7 +148,7 @@ $(VENV)/tested: pyproject.toml requirements-dev.txt | $(BIN)/python
 	touch $@ $(VENV)/installed
 
 # An environment of its own: its packages are not those of the tests.
-build/docs-venv/installed: requirements-docs.txt | $(BIN)/python
+build/docs-venv/installed: requirements-docs.txt | $(BIN)/pip
 	echo "installing Sphinx into build/docs-venv ..." >&2
 	$(BIN)/python -m venv build/docs-venv
 	PYTHON=build/docs-venv/bin/python tools/install --requirement $<
