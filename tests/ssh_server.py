@@ -14,6 +14,7 @@ from shutil import which
 from types import TracebackType
 
 from ports import free_port
+from programs import need
 
 SSHD = which("sshd", path="/usr/sbin:/usr/bin")
 
@@ -45,7 +46,16 @@ def serving(folder: Path, addresses: Sequence[str]) -> Iterator[SshServer]:
     server = SshServer(folder, tuple(addresses), free_port("0.0.0.0"))
     for name in ("host", "user"):
         subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / f"{name}.key"],
+            [
+                need("ssh-keygen", package="openssh-client"),
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-f",
+                folder / f"{name}.key",
+            ],
             check=True,
         )
     server.trust(server.port)

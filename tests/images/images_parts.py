@@ -21,6 +21,7 @@ from shutil import which
 
 import docker
 from ports import free_port
+from programs import need
 from servers import on_a_thread
 from tars import tar_of
 from until import LIMIT_S
@@ -111,7 +112,10 @@ def sshd_of(folder: Path, name: str, address: str, port: int, setenv: str) -> su
 
 
 def keygen(path: Path) -> str:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    subprocess.run(
+        [need("ssh-keygen", package="openssh-client"), "-q", "-t", "ed25519", "-N", "", "-f", path],
+        check=True,
+    )
     return path.with_name(path.name + ".pub").read_text()
 
 

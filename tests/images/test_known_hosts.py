@@ -10,6 +10,7 @@ from threading import Event
 
 import pytest
 from paramiko import HostKeys
+from programs import need
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KRL_MAGIC, KnownHosts
@@ -118,7 +119,7 @@ def test_ssh_keygen_finds_the_same_lines(tmp_path: Path) -> None:
         f"*.cluster,!bad.cluster {KEYS[0]}\nn? {KEYS[1]}\n{HASHED} {KEYS[1]}\n[*]:2222 {KEYS[0]}\n"
     )
     for name in ("n1.cluster", "bad.cluster", "n1", "n12", "[10.0.0.7]:2222", "[x]:2222", "x"):
-        argv = ["ssh-keygen", "-F", name, "-f", path]
+        argv = [need("ssh-keygen", package="openssh-client"), "-F", name, "-f", path]
         theirs = subprocess.run(argv, capture_output=True, text=True).stdout
         keys = {line.split()[2] for line in theirs.splitlines() if not line.startswith("#")}
         ours = set(keys_of(KnownHosts([path]), name).values())
@@ -140,7 +141,7 @@ def test_revoked_host_keys(tmp_path: Path, spec: str) -> None:
     revoked.write_text(f"# stolen\n\n{KEYS[0]} somebody\n")
     if spec:
         (tmp_path / "spec").write_text(f"{spec}\n")
-        argv = ["ssh-keygen", "-kf", revoked, tmp_path / "spec"]
+        argv = [need("ssh-keygen", package="openssh-client"), "-kf", revoked, tmp_path / "spec"]
         subprocess.run(argv, check=True, capture_output=True)
     hosts = KnownHosts([known], revoked)
     keys = HostKeys()
@@ -152,6 +153,7 @@ def test_revoked_host_keys(tmp_path: Path, spec: str) -> None:
     "content", [b"what is this", b"SSHKRL\n\0", b"SSHKRL\n\0" + bytes(28) + b"\xff" * 9, b"a b c"]
 )
 def test_a_malformed_revocation_list_trusts_no_host(tmp_path: Path, content: bytes) -> None:
+    need("ssh-keygen", package="openssh-client")
     (tmp_path / "known_hosts").write_text(f"n1 {KEYS[0]}\n")
     (tmp_path / "revoked").write_bytes(content)
     for revoked in (tmp_path / "revoked", tmp_path / "nothing"):
