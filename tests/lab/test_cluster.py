@@ -46,10 +46,9 @@ def folder(lab: Lab) -> Iterator[Path]:
 
 
 def test_a_step_has_a_task_on_every_node(lab: Lab) -> None:
-    """A node has eight GPUs and no more, and a name that resolves."""
-    shown = (
-        "echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES $(getent hosts $SLURMD_NODENAME)"
-    )
+    """A node has eight GPUs and no more, and a name that resolves (in one line per lab of this machine)."""
+    address = "$(getent hosts $SLURMD_NODENAME | sort -u)"
+    shown = f"echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES {address}"
     words = (
         "srun",
         f"--nodes={len(lab.nodes)}",
