@@ -470,6 +470,8 @@ class _Set:
 
     def last_lines(self, log: LogEnds) -> list[Proof]:
         end = log.text[-_LAST_BYTES:]
+        if len(end) < len(log.text):  # a part of a line is no line: nobody can tell what it was
+            end = end.partition(b"\n")[2]
         return self._quoted(log, len(log.text) - len(end), end)[-3:]
 
     def last_key(self, attempt: RunRecord | None) -> list[Proof]:

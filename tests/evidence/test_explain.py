@@ -87,6 +87,16 @@ def test_control_characters_of_a_log_reach_nobody(tmp_path: Path) -> None:
     assert all(one.text.isprintable() and len(one.text) <= 300 for one in found.evidence)
 
 
+@pytest.mark.parametrize("spaces", [0, 1, 2, 3])
+def test_a_part_of_a_record_is_not_quoted(tmp_path: Path, spaces: int) -> None:
+    """The end of a log that is read may begin anywhere in a line."""
+    record = ':::MLLOG {"key": "throughput", "value": 1.0, "metadata": {"samples_count": 12288}}\n'
+    log = record * 100 + " " * spaces + record
+    found = failures.explained(tmp_path / "s", failures.Case("x", UNKNOWN, {0: ({"exit": 9}, log)}))
+    said = [found.sentence, *(one.text for one in found.evidence)]
+    assert found.cause == UNKNOWN and not [text for text in said if "12288" in text], said
+
+
 @pytest.mark.parametrize("megabytes", [2, 100])
 def test_lines_of_large_logs_are_found_without_reading_them(tmp_path: Path, megabytes: int) -> None:
     log = tmp_path / "node_0.log"
