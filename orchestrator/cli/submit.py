@@ -89,12 +89,11 @@ def _wait(run_set: RunSet, site: str | None) -> int:
     except KeyboardInterrupt:
         come_back(run_set, site)
         return ExitCode.INTERRUPTED
-    if picture.state == "complete":
-        return ExitCode.OK
-    note(f"the set ended as {picture.state}: {picture.reason}")
+    if picture.state != "complete":
+        note(f"the set ended as {picture.state}: {picture.reason}")
     for line in closing_lines(picture, site):
         note(line)
-    return ExitCode.SET_STATE
+    return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
 
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, write_set
+from controller_parts import Commands, one_node, write_set
 from until import until
 
 from orchestrator.cli.debug import without_values
@@ -251,6 +251,18 @@ def test_a_name_for_a_set_and_waiting_for_its_end(cli: Commands, site: Path) -> 
     died = ("--env", "BUILTIN_FAULT=die:run=1", "--override", "limits.attempts=1")
     assert cli("submit", *what, "--wait", *died).code in (ExitCode.OK, ExitCode.SET_STATE)
     assert (cli.code == ExitCode.SET_STATE) == ("the set ended as" in cli.err)
+
+
+def test_waiting_for_a_set_that_gives_a_run_up_ends_like_status(
+    cli: Commands, site: Path, tmp_path: Path
+) -> None:
+    """It is complete, but has no score: silence and exit code 0 would pass for success."""
+    what = one_node(tmp_path, site)
+    (tmp_path / "code/run_and_time.sh").write_text("echo 'Killed by the test' >&2; exit 9\n")
+    assert cli("submit", *what, "--wait", "--override", "limits.attempts=1").code == ExitCode.OK
+    closing = cli.err.splitlines()[-3:]
+    assert [line.split()[0] for line in closing] == ["why:", "fix:", "orchestrator"]
+    assert cli("status", "--site", site).err.splitlines()[-3:] == closing
 
 
 def test_a_dry_run_begins_with_what_the_job_would_take(cli: Commands, tmp_path: Path) -> None:
