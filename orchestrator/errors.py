@@ -58,14 +58,15 @@ class Fix:
         again: tuple[str, ...] = (),
         other: tuple[str, ...] = (),
         first: tuple[str, ...] = (),
+        kept: tuple[str, ...] = ("--site",),
     ) -> None:
         """`options`: names and values in turn, replacing those of the typed command. `without`: an
         option to leave out; `options` are for a typed command that lacks it. `again`: words to add
-        as they are. `other`: words of another command, for the same site file; `first`: the same,
-        before the typed command with the options."""
+        as they are. `other`: words of another command; `first`: the same, before the typed command
+        with the options. `kept`: options that this other command takes as typed."""
         self.command, self.options = command, options
         self.without, self.again = without, again
-        self.other, self.first = other, first
+        self.other, self.first, self.kept = other, first, kept
 
     @property
     def asks(self) -> bool:
@@ -79,7 +80,7 @@ class Fix:
         from shlex import join
 
         another = self.other or self.first
-        command = join(["orchestrator", *another, *_site_option(typed)]) if another else ""
+        command = join(["orchestrator", *another, *_given(typed, self.kept)]) if another else ""
         repeated = "" if self.other else self._typed(typed)
         return " && ".join(filter(None, (command, repeated)))
 
@@ -99,12 +100,15 @@ class Fix:
         return join(["orchestrator", *words, *self.options])
 
 
-def _site_option(words: Sequence[str]) -> list[str]:
-    """Return --site and its value, as typed."""
-    for number, word in enumerate(words):
-        if word == "--site" or word.startswith("--site="):
-            return [*words[number : number + 1 + (word == "--site")]]
-    return []
+def _given(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return those of `options` that were typed, with their values, as typed."""
+    given: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        name, equals, _ = word.partition("=")
+        if name in options:
+            given += [word] if equals else [word, next(rest, "")]
+    return given
 
 
 def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:

@@ -152,19 +152,14 @@ def _site(trouble: Trouble) -> Site:
 
 
 def _find_data(trouble: Trouble) -> str:
-    """Override with an existing folder of nearly the same name, or check the parts of the data. A
-    preparation would download into a mistyped path."""
-    from orchestrator.model.prerequisites import check_data, near_folder
+    from orchestrator.model.prerequisites import find_data
 
     record = trouble.picture.record
     match = re.search(r"(\w+): (/\S+) does not exist", trouble.text)
     if record is None or match is None:
         return ""
-    key = f"data.{record.workload}.{match[1]}"
-    near = near_folder(match[2])
-    if near:
-        return _again(trouble, f"{key}={near}")
-    return check_data(record.workload, key, match[2]).line(_words(trouble))
+    fix = find_data(_site(trouble), record.workload, match[1], match[2])
+    return fix.line(_words(trouble))
 
 
 def _load_image(trouble: Trouble) -> str:

@@ -7,15 +7,16 @@ storage can be loaded.
 from __future__ import annotations
 
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.container.engine import NodeEngine
 from orchestrator.container.store import stored
+from orchestrator.errors import Fix
 from orchestrator.evidence.sets import SetEvidence, set_folders
 from orchestrator.model.sites import sets_folder
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import ThisHost
-from orchestrator.words import count, quoted
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,24 +28,34 @@ NEWEST = 20
 """Sets read in the log directory."""
 
 
-def missing_image(entry: Entry) -> tuple[str, str] | None:
-    """Return why nodes may lack the image, and a command to check or fix it; None if they may pull
-    it, or had it for an earlier set."""
+class MissingImage(NamedTuple):
+    """`fix`: a command to check or fix it."""
+
+    text: str
+    fix: Fix
+
+
+def missing_image(entry: Entry) -> MissingImage | None:
+    """Return why nodes may lack the image; None if they may pull it, or had it for an earlier
+    set."""
     container = entry.container
     if container.engine == "none" or (container.pull == "missing" and not entry.build):
         return None
     why = "no registry has it" if entry.build else "`container.pull` is `never`"
     log_dir = sets_folder(entry.site)
-    names = f"{quoted(entry.system)} {quoted(entry.workload)} --round {quoted(entry.round)}"
+
+    def named(*words: str, further: tuple[str, ...] = ()) -> Fix:
+        what = (entry.system, entry.workload, "--round", entry.round)
+        return Fix(other=(*words, *what, *further), kept=("--site", "--systems-dir"))
+
     if entry.site.scheduler == "local":
         command = tuple(container.command or (container.engine,))
         reply = NodeEngine(NamedNode("here"), ThisHost(), command).inspect(entry.image, Event())
         if reply.image or reply.problem:
             return None
-        get = f"orchestrator images pull {names}"
-        if entry.build:  # it asks for the published tree
-            get = f"orchestrator images build {names}"
-        return f"this host does not have the image {entry.image}, and {why}", get
+        get = "build" if entry.build else "pull"  # `build` asks for the published tree
+        text = f"this host does not have the image {entry.image}, and {why}"
+        return MissingImage(text, named("images", get))
     known = set(_nodes_with(entry.image, log_dir))
     if len(known) >= entry.nodes:
         return None
@@ -55,12 +66,10 @@ def missing_image(entry: Entry) -> tuple[str, str] | None:
     )
     text = f"the nodes may lack the image {entry.image}: {why}, and {has}"
     if stored(log_dir.parent / "images", entry.image):
-        return text, f"orchestrator images distribute {names}"
+        return MissingImage(text, named("images", "distribute"))
     # The check first: where the image is, a pull or build would be vain, or fail.
-    return (
-        f"{text}; unless `doctor` has found it there, check them:",
-        f"orchestrator doctor {names} --all-nodes",
-    )
+    text += "; unless `doctor` has found it there, check them:"
+    return MissingImage(text, named("doctor", further=("--all-nodes",)))
 
 
 def _nodes_with(image: str, log_dir: Path) -> Iterator[str]:

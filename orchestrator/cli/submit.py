@@ -36,7 +36,7 @@ from orchestrator.trust import replaceable
 from orchestrator.words import cell, count, duration, facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from orchestrator.errors import UsageError
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
@@ -102,7 +102,13 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     options = job_options(args, entry.site.scheduler)
     insist = _insist(args, note) if args.force else None
     return submit_entry(
-        entry, args.nexp, options=options, label=args.label or "", as_json=args.json, insist=insist
+        entry,
+        args.nexp,
+        options=options,
+        label=args.label or "",
+        as_json=args.json,
+        insist=insist,
+        typed=args.typed,
     )
 
 
@@ -127,12 +133,12 @@ def _warn(text: str) -> None:
     note(f"warning: {text}")
 
 
-def _warn_of_image(entry: Entry, tell: Tell) -> None:
+def _warn_of_image(entry: Entry, tell: Tell, typed: Sequence[str]) -> None:
     from orchestrator.cli.missing_image import missing_image
     from orchestrator.inspection.kept import command_for, kept_for
 
     if missing := missing_image(entry):
-        tell("warning: {}\n  {}".format(*missing))
+        tell(f"warning: {missing.text}\n  {missing.fix.line(typed)}")
     kept = kept_for(entry)
     if kept is not None and kept.errors:
         tell(f"warning: the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
@@ -146,15 +152,16 @@ def submit_entry(
     label: str = "",
     as_json: bool = False,
     insist: Insist | None = None,
+    typed: Sequence[str] = (),
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Print the folder before asking the scheduler (runset/start.py)."""
+    """Print the folder before asking the scheduler (runset/start.py). `typed`: as in Fix.line()."""
     from orchestrator.model.prerequisites import needs
     from orchestrator.runset.start import start
 
     for need in needs(entry, os.environ):
-        if not need.stops:
-            note(f"warning: {need.text}; {need.remedy} --check")
-    _warn_of_image(entry, note)
+        if not need.stops and need.fix:
+            note(f"warning: {need.text}; {need.fix.line(typed)} --check")
+    _warn_of_image(entry, note, typed)
     submitter, variable = entry.logged_submitter
     if submitter and entry.origins[variable].layer not in ("site", "command line"):
         note(
@@ -196,7 +203,7 @@ def _request(args: Namespace, tell: Tell) -> SetRequest:
     from orchestrator.runset.submit import request_for
 
     entry = _load(args, tell)
-    _warn_of_image(entry, tell)
+    _warn_of_image(entry, tell, args.typed)
     options = job_options(args, entry.site.scheduler)
     new = compose(
         entry,

@@ -73,8 +73,9 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
     if DATA not in entry.site.acknowledged:
         yield from _missing_folders(entry, environment)
     if missing := missing_data(entry):
-        remedy = f"orchestrator prepare {quoted(entry.workload)}"
-        yield UnmetNeed("prepared", f"not there: {missing}", remedy, False)
+        kept = ("--site", "--override", "--systems-dir")  # else it is about other folders
+        fix = Fix(other=("prepare", entry.workload), kept=kept)
+        yield UnmetNeed("prepared", f"not there: {missing}", "", False, fix)
 
 
 def _mount(entry: Entry, part: PrerequisitePart) -> Fix | None:
@@ -104,10 +105,9 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
         if name in given and _surely_missing(given[name]):
             path = Path(given[name])
             text = f"{path} ({key} of the site file) does not exist"
-            fix = check_data(entry.workload, key, given[name])
             if near := near_folder(str(path)):
                 text = f'{text}; did you mean "{near}"?'
-                fix = Fix(options=("--override", f"{key}={near}"))
+            fix = find_data(entry.site, entry.workload, name, given[name])
             remedy = f"correct `{key}` in the site file, or prepare the data there"
             yield UnmetNeed(DATA, text, remedy, True, fix)
 
@@ -164,8 +164,15 @@ def near_folder(folder: str) -> str:
     return ""
 
 
-def check_data(workload: str, key: str, folder: str) -> Fix:
-    """Return the command that shows which parts of the data a folder has."""
+def find_data(site: Site, workload: str, variable: str, missing: str) -> Fix:
+    """Return the command for a missing folder of the data, or a part of it: the typed one with a
+    near folder, else the one that shows which parts are missing. A preparation would download into
+    a mistyped path."""
+    key = f"data.{workload}.{variable}"
+    folder = site.data.get(workload, {}).get(variable, missing)
+    folder = folder if PurePosixPath(missing).is_relative_to(folder) else missing
+    if not os.path.exists(folder) and (near := near_folder(folder)):
+        return Fix(options=("--override", f"{key}={near}"))
     return Fix(other=("prepare", workload, "--check", "--override", f"{key}={folder}"))
 
 

@@ -10,7 +10,7 @@ from shlex import join, quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import Fix
-from orchestrator.model.prerequisites import DATA, name_folders, unnamed_folders
+from orchestrator.model.prerequisites import DATA, find_data, name_folders, unnamed_folders
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.scheduler import advice
@@ -57,6 +57,8 @@ ULIMITS = {
     "open files": "--ulimit=nofile=1048576",
 }
 """Words of the check `limits` -> option of the container."""
+_MISSING_FOLDER = re.compile(r"(\w+): (/\S+) does not exist")
+"""In the text of `data`: a variable and its folder."""
 _HOST = re.compile(r"([\w.-]+(?::\d+)?) \(")
 """In the text of `reach`: a host and its use."""
 
@@ -91,7 +93,7 @@ class Remedies(NamedTuple):
         if need.fix is None:
             return need.text, need.remedy
         is_plain = need.check == DATA and need.fix.asks
-        text = need.text if is_plain else f"{need.text}; {need.remedy}"
+        text = need.text if is_plain or not need.remedy else f"{need.text}; {need.remedy}"
         return text, self._line(need.fix)
 
     def with_command(self, row: Row, nodes: Sequence[str] = ()) -> Row:
@@ -127,6 +129,8 @@ class Remedies(NamedTuple):
             return " && ".join(
                 join(["orchestrator", "images", step, *self.names]) for step in steps
             )
+        if row.check == "data" and (missing := _MISSING_FOLDER.search(row.text)):
+            return self._line(find_data(entry.site, entry.workload, *missing.groups()))
         if row.check == "data":
             return join(["orchestrator", "prepare", *self.names[1:], "--check"])
         if row.check == "engine" and "private to jobs" in row.text:

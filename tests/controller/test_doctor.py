@@ -173,17 +173,38 @@ def llama2(tmp_path: Path) -> Path:
     return path
 
 
-def test_data_that_are_not_prepared(cli: Commands, llama2: Path) -> None:
+def test_data_that_are_not_prepared(cli: Commands, llama2: Path, tmp_path: Path) -> None:
     what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", llama2)
     answer = rows(cli, *what)
     text = answer["prepared"]["text"]
     assert text.startswith("not there: ") and text.endswith("Llama-2-70b-hf/snapshots")
-    assert answer["prepared"]["remedy"] == "orchestrator prepare llama2_70b_lora"
+    remedy = f"orchestrator prepare llama2_70b_lora --site {llama2}"
+    assert answer["prepared"]["remedy"] == remedy
+    # The warning of `submit` checks the folders that were typed.
+    given = f"data.llama2_70b_lora.DATADIR={tmp_path}/empty"
+    (tmp_path / "empty").mkdir()
+    cli("submit", *what, "--nexp", "1", "--override", given, "--override", "limits.attempts=1")
+    [warning] = [line for line in cli.err.splitlines() if "not there: " in line]
+    assert warning.endswith(f"{remedy} --override {given} --override limits.attempts=1 --check")
+    command = shlex.split(warning[warning.index("orchestrator prepare") :])[1:]
+    assert cli(*command).code == ExitCode.NO_SCORE and f"{tmp_path}/empty/" in cli.out
     assert "environment" not in answer, "offline runs need no token"
     (
         llama2.parent / "llama2/data/huggingface/hub/models--meta-llama--Llama-2-70b-hf/snapshots"
     ).mkdir(parents=True)
     assert "prepared" not in rows(cli, *what)
+
+
+def test_a_mistyped_data_folder_ends_in_the_one_that_is_there(cli: Commands, llama2: Path) -> None:
+    """A preparation, or its check, would lead to a download into the mistyped folder."""
+    llama2.write_text(llama2.read_text().replace("/llama2}", "/lama2}"))
+    what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", str(llama2))
+    assert cli("submit", *what).code == ExitCode.BAD_INPUT
+    fix = cli.err.splitlines()[-1].strip()
+    assert fix.endswith(f" --override data.llama2_70b_lora.DATADIR={llama2.parent}/llama2")
+    cli("doctor", *what, "--json")
+    checks = [row for row in outputs.checked(cli.out)["checks"] if row["check"] == "data"]
+    assert [row["remedy"] for row in checks] == [fix, fix], "of this host and of the node"
 
 
 def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
