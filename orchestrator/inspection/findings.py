@@ -362,11 +362,11 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "`launch.ranks: node` in the round",
         ),
         (
-            ranks == "task per GPU" and given.ranks == "node" and gpus > 1,
+            ranks == "task per GPU" and not given.ranks and gpus > 1,
             "error",
             f"the image starts one process: `{start}`",
             f"the node has {count(gpus, 'GPU')}, and nothing starts the other ranks",
-            "`launch.ranks: gpu` in the round",
+            "`launch.ranks: gpu` in the round; `node` if this process runs all ranks of its node",
         ),
         (
             ranks == "torchrun one node" and nodes > 1,

@@ -26,8 +26,9 @@ class Given:
     command: tuple[str, ...] = ()
     nodes: int = 1
     gpus: int = 8
-    ranks: str = "node"
-    """`node`: the command is a launcher; `gpu`: it is started once per GPU."""
+    ranks: str = ""
+    """`node`: the command is a launcher; `gpu`: it is started once per GPU; "": the round names
+    neither, and it is started once per node."""
     sources: Mapping[str, str] = field(default_factory=dict)
     writable: frozenset[str] = frozenset()
     """Places in the container that the program writes."""
@@ -58,7 +59,7 @@ def given_by(entry: Entry) -> Given:
         first.command,
         entry.nodes,
         entry.gpus_per_node,
-        entry.launch.ranks or "node",
+        entry.launch.ranks or "",
         {name: str(origin) for name, origin in entry.origins.items() if name in entry.whole_env},
         frozenset(mount.container for mount in entry.mounts if mount.written) | {RESULTS, "/orch"},
         entry.launch.verbose,

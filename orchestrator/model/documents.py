@@ -95,8 +95,8 @@ class LaunchPart(DocumentPart):
     code_dir: AbsolutePath | None = None
     """Its working folder; default: that of the workload."""
     ranks: Literal["node", "gpu"] | None = None
-    """The command is a launcher, started once per node, or the program itself, started once per
-    GPU as Slurm's tasks are."""
+    """The command is a launcher, or has all ranks of its node, and is started once per node; or it
+    is the program itself, started once per GPU as Slurm's tasks are."""
     most_nodes: Count | None = None
     """The most nodes that the command can start."""
     master: Literal["name", "address"] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from orchestrator.inspection.contract import Contract
 from orchestrator.inspection.findings import ContractFinding
 from orchestrator.inspection.given import given_by
 from orchestrator.model import load_entry
+from orchestrator.resources import data_dir
 
 RUN = "workspace/code/run_and_time.sh"
 TRAIN = "workspace/code/src/train.py"
@@ -171,6 +174,20 @@ def test_a_python_program_that_makes_its_ranks(program: str, ranks: str, tmp_pat
     contract, found = _inspect(tmp_path, files)
     assert contract.ranks == ranks
     assert ("ranks" in _kinds(found)) is (ranks == "task per GPU")
+
+
+def test_the_built_in_program_has_all_ranks_of_its_node(tmp_path: Path) -> None:
+    """Its round names `launch.ranks: node`; unnamed, one process on two GPUs is an error."""
+    shutil.copytree(data_dir("workloads") / "builtin", tmp_path / "workspace/code")
+    for name in PROGRAMS:
+        (tmp_path / "usr/bin").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "usr/bin" / name).write_bytes(b"\x7fELF")
+    given = given_by(load_entry("local_2x2x8", "builtin"))
+    assert (given.gpus, given.ranks) == (2, "node")
+    contract, found = inspected(tmp_path, given)
+    assert contract.ranks == "task per GPU" and "ranks" not in _kinds(found)
+    _, found = inspected(tmp_path, replace(given, ranks=""))
+    assert "ranks" in _kinds(found)
 
 
 def test_a_program_named_as_a_module_is_read(tmp_path: Path) -> None:
