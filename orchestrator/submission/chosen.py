@@ -55,6 +55,15 @@ class Chosen:
             f"{quoted(system)} {quoted(workload)} && " + run
         )
 
+    @property
+    def way_to_more_runs(self) -> str:
+        """Return the command for the missing runs of an incomplete set, "" otherwise."""
+        required, declared = self.score.runs_required, self.source.described.get("nexp")
+        if not isinstance(declared, int) or len(self.score.runs) >= required:
+            return ""
+        more = f" --nexp {required}" if declared < required else ""
+        return f"orchestrator resume {quoted(self.root)}{more}"
+
     def record(self) -> dict[str, Any]:
         """Return runs.json: submitted and other runs, each with the reason."""
         score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}

@@ -181,12 +181,12 @@ def _object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
         raise InputError(
-            f"{path}: {why}", hint="orchestrator docs package shows a system description"
+            f"{path}: {why}", hint="orchestrator docs package"
         ) from error
     if not isinstance(value, dict):
         raise InputError(
             f"{path}: is not a JSON object",
-            hint="orchestrator docs package shows a system description",
+            hint="orchestrator docs package",
         )
     return value
 

@@ -78,10 +78,7 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
     problems += tree_problems(package.files)
     if problems:
         own = all(one.own for one in sets)
-        hint = (
-            "orchestrator docs scoring: a benchmark of your own; `orchestrator report` makes a "
-            "page of it"
-        )
+        hint = f"orchestrator report {quoted(directories[0])}"
         raise Refused(
             list(dict.fromkeys(problems)), hint=hint if own else _hint(sets, directories, problems)
         )
@@ -91,18 +88,20 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
 def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence[str]) -> str:
     if way := next(filter(None, (one.way_to_real_runs for one in sets)), ""):
         return way
+    if way := next(filter(None, (one.way_to_more_runs for one in sets)), ""):
+        return way
     if any(isinstance(problem, Deviation) for problem in problems):
         return (
             "check each; --allow-differences packages the logs as they are, with the "
             "differences in runs.json"
         )
     if any(isinstance(problem, Undescribed) for problem in problems):
-        return "orchestrator docs package shows a system description to start from"
+        return "orchestrator docs package"  # it has one to start from
     bad = [name for name, one in zip(directories, sets, strict=True) if one.problems]
     return (
         f"orchestrator score --compliance {quoted(bad[0])}"
         if bad
-        else "orchestrator docs package says what a package needs"
+        else "orchestrator docs package"
     )
 
 

@@ -134,8 +134,14 @@ def test_nine_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert package(root, tmp_path / "out") == 1
     text = capsys.readouterr().err
     assert "9 of 10 runs finished" in text
-    assert f"hint: orchestrator score --compliance {root}\n" in text
+    assert f"hint: orchestrator resume {root}\n" in text
     assert not (tmp_path / "out").exists()
+    # Before the system is described, too; and with more runs if it was declared with fewer.
+    contents = sets.logs(sets.MI355X)[:9]
+    for nexp, more in ((10, ""), (9, " --nexp 10")):
+        made = sets.make_set(tmp_path / str(nexp), contents, system="OurOwn_1x8x1", nexp=nexp)
+        told = refused(made)
+        assert "--system-json" in told and told.endswith(f"hint: orchestrator resume {made}{more}")
 
 
 def test_a_repeated_seed_is_refused(tmp_path: Path) -> None:
@@ -149,7 +155,7 @@ def test_a_missing_system_description_is_refused(tmp_path: Path) -> None:
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X), system="OurOwn_1x8x1")
     text = refused(root)
     assert "systems/OurOwn_1x8x1.json: host_processors_per_node" in text and "--system-json" in text
-    hint = "hint: orchestrator docs package shows a system description to start from"
+    hint = "hint: orchestrator docs package"
     assert hint in text
     without = refused(sets.make_set(tmp_path / "b", sets.logs(sets.MI355X)), framework="")
     assert "framework is required" in without and hint in without
