@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import note
-from orchestrator.errors import UsageError
+from orchestrator.errors import Fix, UsageError, closest
 from orchestrator.resources import user_path
 from orchestrator.trust import others
 from orchestrator.words import quoted
@@ -44,9 +44,7 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
         if named:
             path = user_path(named)
             if not path.is_file():
-                raise UsageError(
-                    f"{by}: there is no file {path}", hint="orchestrator init writes one"
-                )
+                raise _no_site_file(path, by)
             return path, by
     config = (
         user_path(os.environ.get("XDG_CONFIG_HOME") or "~/.config") / "orchestrator" / "site.yaml"
@@ -63,8 +61,32 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
         raise UsageError(
             f"{name} can be changed by other users, so it is not used by default: {why}",
             hint=f"to use it: --site {shlex.quote(name)}",
+            fix=Fix(again=("--site", name)),
         )
     return path, "the current folder" if path is here else "the user's configuration"
+
+
+def _no_site_file(path: Path, by: str) -> UsageError:
+    """Return the error for a named file that is missing: the command takes a near one, else writes
+    it there. `init` alone would write ./site.yaml, and the name would still lead elsewhere."""
+    from os import listdir
+
+    unnamed = f"; without it: unset {by}" if by == SITE_VARIABLE else ""
+    if path.is_dir():
+        return UsageError(f"{by}: {path} is a folder", hint=f"name a file{unnamed}")
+    near = closest(path.name, listdir(path.parent)) if path.parent.is_dir() else ""
+    if near and (path.parent / near).is_file():
+        other = path.parent / near
+        text = f'{by}: there is no file {path}; did you mean "{other}"?'
+        fix = Fix(options=(by, str(other)))
+        if by == SITE_VARIABLE:
+            fix = Fix(f"export {by}={quoted(other)}")
+        return UsageError(text, fix=fix)
+    return UsageError(
+        f"{by}: there is no file {path}",
+        hint=f"the command below writes it{unnamed}",
+        fix=Fix(f"orchestrator init -o {quoted(path)}"),
+    )
 
 
 def need_site(given: str | None) -> Path:
@@ -74,7 +96,7 @@ def need_site(given: str | None) -> Path:
         raise UsageError(
             "there is no site file: --site, $ORCHESTRATOR_SITE, ./site.yaml and "
             "~/.config/orchestrator/site.yaml were tried",
-            hint="orchestrator init writes one",
+            fix=Fix("orchestrator init"),
         )
     return path
 

@@ -63,7 +63,8 @@ def _explain(model: type[DocumentPart], error: Any) -> tuple[Key, str]:
 def _unknown_key(model: type[DocumentPart], location: Key) -> str:
     parent = _annotation_at(model, location[:-1])
     keys = list(parent.model_fields) if parent else []
-    return f"unknown key{did_you_mean(str(location[-1]), keys)}; keys here: {', '.join(keys)}"
+    meant = did_you_mean(str(location[-1]), keys)
+    return f"unknown key{meant}" if meant else f"unknown key; keys here: {', '.join(keys)}"
 
 
 _WANTED = {

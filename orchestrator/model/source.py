@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 from orchestrator.errors import DescriptorError, Fix, did_you_mean
 from orchestrator.onnode.kernel.regular import read_bytes
+from orchestrator.resources import data_dir
+from orchestrator.words import quoted
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
@@ -103,8 +105,21 @@ class Document:
         """Raise DescriptorError with every problem so far, by line."""
         if self.problems:
             typed = any(problem.path.startswith(self.option) for problem in self.problems)
-            fix = Fix("orchestrator docs keys") if typed else None
-            raise DescriptorError(sorted(set(self.problems)), hint=hint, fix=fix)
+            problems = sorted(set(self.problems))
+            fix = Fix("orchestrator docs keys") if typed else place_of(problems)
+            raise DescriptorError(problems, hint=hint, fix=fix)
+
+
+def place_of(problems: Iterable[Problem]) -> Fix | None:
+    """Return the command that opens the first problem's place, unless its file is missing,
+    unreadable or shipped."""
+    shipped = tuple(data_dir(kind).resolve() for kind in ("systems", "workloads"))
+    for problem in problems:
+        path = Path(problem.path).resolve()
+        inside = any(path.is_relative_to(folder) for folder in shipped)
+        if path.is_file() and os.access(path, os.R_OK) and not inside:
+            return Fix(f"${{EDITOR:-vi}} +{problem.line} {quoted(problem.path)}")
+    return None
 
 
 def shown(path: Path) -> str:
@@ -246,8 +261,9 @@ def _build(document: Document, text: str) -> None:
         document.add((), f"character {_code(error.character)} is not allowed in YAML")
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        document.lines[()] = mark.line + 1 if mark else 1
-        document.add((), _syntax(error, text, mark.line if mark else 0))
+        line, reason = _syntax(error, text, mark.line if mark else 0)
+        document.lines[()] = line + 1
+        document.add((), reason)
 
 
 def _code(character: object) -> str:
@@ -256,13 +272,26 @@ def _code(character: object) -> str:
     return f"U+{ord(str(character)) if is_character else int(str(character)):04X}"
 
 
-def _syntax(error: Any, text: str, line: int) -> str:
+_UNCLOSED = {
+    "while parsing a flow sequence": "the list that starts here with `[` lacks a `,` or its `]`",
+    "while parsing a flow mapping": "the mapping that starts here with `{` lacks a `,` or its `}`",
+    "while scanning a quoted scalar": "the text that starts here lacks its closing quote",
+    "while scanning a simple key": "this line is no `key: value`; the `:` is missing",
+}
+"""The parser's context -> problem of the line where it starts; the parser notices it later."""
+
+
+def _syntax(error: Any, text: str, line: int) -> tuple[int, str]:
+    """Return line (from 0) and problem."""
     lines = text.splitlines()
     near = lines[max(line - 1, 0) : line + 1]
     if any("\t" in line[: len(line) - len(line.lstrip())] for line in near):
-        return "a tab stands in the indentation; YAML wants blanks there"
+        return line, "a tab stands in the indentation; YAML wants blanks there"
+    plain = _UNCLOSED.get(error.context or "")
+    if plain and error.context_mark:
+        return error.context_mark.line, f"this is not valid YAML: {plain}"
     reason = " ".join(part for part in (error.context, error.problem) if part)
-    return f"this is not valid YAML: {reason}"
+    return line, f"this is not valid YAML: {reason}"
 
 
 class _Refused(Exception):

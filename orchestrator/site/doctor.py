@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator import __version__
 from orchestrator.errors import (
     DescriptorError,
+    Fix,
     OrchestratorError,
     SchedulerError,
     SetError,
@@ -59,12 +60,13 @@ def examine(
     try:
         path = find_site()
     except UsageError as error:
-        yield _row("site", "fail", error.message, "orchestrator init")
+        yield _row("site", "fail", *_problem(error, ["doctor", *names]))
         return
     try:
         entry = load(path)
     except DescriptorError as error:
-        yield _row("site", "fail", error.message, f"orchestrator validate {quoted(path)}")
+        fix = error.fix or Fix(f"ls -ld {quoted(path)}")
+        yield _row("site", "fail", error.message, fix.line([]))
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
     is_local = entry.site.scheduler == "local"
@@ -114,6 +116,11 @@ def examine(
 
 def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
     return Row(node, check, verdict, 0, " ".join(text.split()), remedy)
+
+
+def _problem(error: OrchestratorError, typed: Sequence[str]) -> tuple[str, str]:
+    """Return text and command."""
+    return (error.message, error.fix.line(typed)) if error.fix else (_with_hint(error), "")
 
 
 def _with_hint(error: OrchestratorError) -> str:

@@ -75,7 +75,42 @@ def test_what_is_wrong_with_the_file_is_told(cli: Commands, tmp_path: Path) -> N
         "'here' is not an absolute path" in answer["site"]["text"]
         and 'did you mean "slurm"' in answer["site"]["text"]
     )
-    assert answer["site"]["remedy"] == f"orchestrator validate {path}"
+    remedy = f"${{EDITOR:-vi}} +2 {path}"
+    assert answer["site"]["remedy"] == remedy, "`validate` would print the same again"
+    for words in (("submit", "local_2x2x8", "builtin"), ("validate", path)):
+        cli(*words, *(() if path in words else ("--site", path)))
+        assert cli.err.splitlines()[-1] == f"  {remedy}"
+
+
+def test_an_unknown_key_with_a_near_one_lists_no_others(cli: Commands, site: Path) -> None:
+    site.write_text(f"{site.read_text()}partiton: x\n")
+    line = site.read_text().count("\n")
+    text = rows(cli, "--site", site)["site"]["text"]
+    assert text == f'{site}:{line}: partiton: unknown key; did you mean "partition"?'
+
+
+def test_the_fix_of_a_named_site_file_that_is_missing_ends_it(
+    cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`init` alone writes ./site.yaml, and the variable would still name the other file."""
+    monkeypatch.chdir(tmp_path)
+    missing = tmp_path / "other/mine.yaml"
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(missing))
+    row = rows(cli)["site"]
+    assert (row["verdict"], row["remedy"]) == ("fail", f"orchestrator init -o {missing}")
+    assert cli("ls").err.splitlines()[1:] == [
+        "  hint: the command below writes it; without it: unset ORCHESTRATOR_SITE",
+        f"  {row['remedy']}",
+    ]
+    cli(*row["remedy"].split()[1:], "--scheduler", "local", "--log-dir", tmp_path / "sets")
+    assert cli("ls").code == ExitCode.OK, cli.err
+    # A near name is taken for a slip.
+    mistyped = missing.with_name("mien.yaml")
+    assert cli("ls", "--site", mistyped).err.splitlines()[-1] == (
+        f"  orchestrator ls --site {missing}"
+    )
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(mistyped))
+    assert rows(cli)["site"]["remedy"] == f"export ORCHESTRATOR_SITE={missing}"
 
 
 def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> None:

@@ -854,7 +854,11 @@ FILES: dict[str, tuple[bytes, int, str]] = {
     "not UTF-8": (b"kind: system\nname: \xff\xfe\n", 2, "byte 0xff is not UTF-8"),
     "control character": (b"kind: system\nname: a\x07b\n", 2, "character U+0007 is not allowed"),
     "tab": (b"kind: system\nworkloads:\n\tflux1: 1\n", 3, "a tab stands in the indentation"),
-    "open bracket": (b"kind: system\nname: [a\nnodes: 2\n", 3, "this is not valid YAML"),
+    "open bracket": (b"kind: system\nname: [a\nnodes: 2\n", 2, "the list that starts here"),
+    "open brace": (b"kind: system\nname: {a: b\nnodes: 2\n", 2, "the mapping that starts here"),
+    "open quote": (b"kind: system\nname: 'a\nnodes: 2\n", 2, "lacks its closing quote"),
+    "no colon": (b"kind: system\nname\nnodes: 2\n", 2, "the `:` is missing"),
+    "indented too little": (b"kind: system\na:\n  b: 1\n c: 2\n", 4, "did not find expected key"),
     "two documents": (b"kind: system\n---\nkind: site\n", 2, "one file holds one descriptor"),
     "alias bomb": (
         b"a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n",
