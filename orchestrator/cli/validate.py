@@ -65,7 +65,8 @@ def run(args: Namespace) -> int:
     if problems:
         if args.json:
             return ExitCode.BAD_INPUT
-        raise DescriptorError(problems, hint="orchestrator docs descriptors", fix=place_of(problems))
+        fix = place_of(problems)
+        raise DescriptorError(problems, hint="orchestrator docs descriptors", fix=fix)
     return ExitCode.OK
 
 

@@ -180,9 +180,7 @@ def _object(path: Path) -> dict[str, Any]:
         value = parse(read_bytes(path))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else f"is no JSON: {error}"
-        raise InputError(
-            f"{path}: {why}", hint="orchestrator docs package"
-        ) from error
+        raise InputError(f"{path}: {why}", hint="orchestrator docs package") from error
     if not isinstance(value, dict):
         raise InputError(
             f"{path}: is not a JSON object",

@@ -99,9 +99,7 @@ def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence
         return "orchestrator docs package"  # it has one to start from
     bad = [name for name, one in zip(directories, sets, strict=True) if one.problems]
     return (
-        f"orchestrator score --compliance {quoted(bad[0])}"
-        if bad
-        else "orchestrator docs package"
+        f"orchestrator score --compliance {quoted(bad[0])}" if bad else "orchestrator docs package"
     )
 
 
