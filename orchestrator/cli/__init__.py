@@ -170,8 +170,9 @@ def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
     for action in vars(parser)["_actions"]:
         for word in words if isinstance(action.choices, dict) else ():
             known |= set(vars(action.choices.get(word, parser))["_option_string_actions"])
-    option = unknown.split()[0].partition("=")[0]
-    return did_you_mean(option, known, before="", after="")
+    option = unknown.split()[0].partition("=")[0].removeprefix("--")
+    names = [name.removeprefix("--") for name in known if name.startswith("--")]
+    return did_you_mean(option, names, before="--", after="")  # all are alike in their dashes
 
 
 def _call(name: str, rest: list[str]) -> int:

@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_flag(
         asked,
         "--dry-run",
-        "write nothing, submit nothing; print what the job would take, and the command",
+        "write nothing, submit nothing; print what the job would take, and what submit would run",
     )
     add_flag(asked, "--test-only", "submit nothing; ask Slurm when and where the job could start")
 
@@ -242,11 +242,10 @@ def _show(args: Namespace) -> int:
         print_json("submit-dry-run", members)
         return ExitCode.OK
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
-    print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
+    note("`submit` would write the folder of the set, which does not exist yet, and run in it:")
+    print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}", flush=True)
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
-    note(f"`submit` passes on of this shell only: {passed}")
-    if any(option.startswith("--export=ALL") for option in argv):
-        note("pasted, the command passes on all variables of the shell that it is pasted into")
+    note(f"with these variables of this shell only: {passed}")
     return ExitCode.OK
 
 

@@ -276,9 +276,9 @@ def test_a_dry_run_begins_with_what_the_job_would_take(cli: Commands, tmp_path: 
     assert cli(*what, "--force").code == ExitCode.OK, cli.err
     assert cli.out.startswith("cd ") and cli.out.count("\n") == 2, "the command alone"
     assert "--export=ALL" in cli.out
-    passed, pasted = cli.err.splitlines()[-2:]
-    assert passed.startswith("`submit` passes on of this shell only: ") and "PATH" in passed
-    assert pasted.endswith("all variables of the shell that it is pasted into")
+    before, passed = cli.err.splitlines()[-2:]
+    assert "would write the folder of the set, which does not exist yet" in before
+    assert passed.startswith("with these variables of this shell only: ") and "PATH" in passed
     summary = dict(line.split(maxsplit=1) for line in cli.err.splitlines() if line)
     assert summary["nodes"] == "9 with 8 GPUs each, 1 spare included"
     assert (summary["time"], summary["partition"]) == ("1d02h", "gpu")
@@ -291,6 +291,14 @@ def test_a_dry_run_begins_with_what_the_job_would_take(cli: Commands, tmp_path: 
 def test_usage_errors_suggest(cli: Commands, site: Path) -> None:
     assert cli("report", "--format", "htlm").code == ExitCode.BAD_INPUT
     assert "did you mean html?\n  hint: orchestrator help report\n" in cli.err
+    what = ("submit", "local_2x2x8", "builtin", "--site", site)
+    for words, meant in (
+        ((*what, "--nexps", "3"), "--nexp"),
+        ((*what, "--time", "3"), ""),
+        (("report", "--json"), ""),
+    ):
+        assert cli(*words).code == ExitCode.BAD_INPUT
+        assert cli.err.partition("did you mean ")[2].partition("?")[0] == meant
     cli("submit", "flux1", "MI325X_08x08x32", "--site", site)
     assert cli.err == (
         "orchestrator submit: flux1 is a workload, and SYSTEM comes first\n"
