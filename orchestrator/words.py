@@ -96,7 +96,7 @@ KINDS = {
 _STATES = {
     "good": "complete success pass passed ok valid reproduced equal same",
     "bad": "failed fail refused lost damaged infrastructure missing differs",
-    "doubtful": "paused warn cancelled time_limit not_converged unknown untested boot",
+    "doubtful": "paused warn cancelled time_limit not_converged interrupted unknown untested boot",
     "going": "running starting ending change",
     "idle": "pending queued new skip unsupported",
 }

@@ -80,7 +80,7 @@ def _summary(
     nexp = picture.record.nexp if picture.record else 0
     after = f"{picture.done} of {count(nexp, 'run')}"
     lines = [f"cancelled job {', '.join(jobs)} after {after}"]
-    left = [str(run.run) for run in picture.runs if run.state == "running"]
+    left = [str(run.run) for run in picture.runs if run.state == "interrupted" and not run.outcome]
     if left:
         lines.append(
             f"run {', '.join(left)} had no time to write its final state; resume closes it"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.pictures import (
     RUNS,
     aside_text,
+    bad_text,
     evaluation_text,
     job_text,
     left_s,
@@ -114,18 +115,17 @@ def _shown(picture: SetPicture, most: int) -> Sequence[RunPicture]:
 
 
 def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
-    from orchestrator.evidence.state import STATES
     from orchestrator.nodes.names import fold
 
     record = picture.record
     nexp = len(picture.runs)
     pairs = rehearsal_fact(picture)
     state = picture.state if picture.no_result else screen.sign(picture.state)
-    pairs += [("state", f"{state}: {picture.reason or STATES[picture.state]}")]
+    pairs += [("state", f"{state}: {picture.meaning}")]
     if nexp:
-        failed = f", {picture.failed} failed" if picture.failed else ""
+        bad = f", {bad_text(picture)}" if bad_text(picture) else ""
         pairs.append(
-            ("runs", f"{bar(picture.done / nexp, screen)} {picture.done} of {nexp} done{failed}")
+            ("runs", f"{bar(picture.done / nexp, screen)} {picture.done} of {nexp} done{bad}")
         )
     if picture.pulling:
         pairs.append(("image", picture.pulling))
@@ -142,8 +142,9 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         pairs.append(("olympic mean" if done else "score", value + beat))
     if picture.started_ms:
         left = left_text(picture)
+        so_far = " so far" if picture.live else ""
         pairs.append(
-            ("time", f"{duration(picture.elapsed_s)} so far" + (f"; {left}" if left else ""))
+            ("time", f"{duration(picture.elapsed_s)}{so_far}" + (f"; {left}" if left else ""))
         )
     if record is not None:
         nodes = list(dict.fromkeys(node for run in picture.going for node in run.nodes))
@@ -169,11 +170,11 @@ def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tup
     spent = run.seconds or 0.0
     usual = picture.usual_s or (60 * best[0].minutes if (best := published(picture)) else None)
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
-    far = (
-        f"{bar(spent / usual, screen)} {duration(spent)} of about {duration(usual)}"
-        if usual
-        else duration(spent)
-    )
+    far = duration(spent)
+    if usual and spent > usual:
+        far += f", longer than the usual {duration(usual)}"  # a full bar would be an end
+    elif usual:
+        far = f"{bar(spent / usual, screen)} {far} of about {duration(usual)}"
     mark = " !" if run.silence is not None and run.silence.cause else ""
     age = f"; {run.age}{mark}" if run.age else ""
     pairs = [(f"run {run.run}", f"{far}{again}{age}")]

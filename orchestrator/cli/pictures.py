@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.words import TextTable, count, duration, train_time
+from orchestrator.words import TextTable, count, duration, quoted, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,8 @@ def moment_row(moment: Moment) -> list[str]:
 
 def set_row(picture: SetPicture) -> list[str]:
     nexp = picture.record.nexp if picture.record else 0
-    runs = f"{picture.done}/{nexp}" + (f" ({picture.failed} failed)" if picture.failed else "")
+    bad = bad_text(picture)
+    runs = f"{picture.done}/{nexp}" + (f" ({bad})" if bad else "")
     left = left_s(picture)
     return [
         picture.set_id,
@@ -148,10 +149,12 @@ def left_s(picture: SetPicture) -> float | None:
 
 
 def left_text(picture: SetPicture, now_s: float | None = None) -> str:
-    """Return `about 9h07m, until Sun 14:20`; "" if unknown."""
+    """Return `about 9h07m, until Sun 14:20` or `about to end`; "" if unknown."""
     left = left_s(picture)
     if left is None:
         return ""
+    if left < 1:
+        return "about to end"
     now = time.time() if now_s is None else now_s
     day = "" if left < 43_200 else "%a " if left < 518_400 else "%Y-%m-%d "
     return (
@@ -198,11 +201,16 @@ def startup_text(seconds: float | None, cold: bool | None) -> str:
     return "-" if seconds is None else duration(seconds) + (" new" if cold else "")
 
 
+def bad_text(picture: SetPicture) -> str:
+    """Return `2 not converged, 1 failed`; "" for neither. The first are done, the second not."""
+    kinds = ((picture.not_converged, "not converged"), (picture.failed, "failed"))
+    return ", ".join(f"{number} {name}" for number, name in kinds if number)
+
+
 def run_row(run: RunPicture) -> list[str]:
-    state = "not converged" if run.outcome == "not_converged" else run.outcome or run.state
     return [
         str(run.run),
-        state,
+        run.state.replace("_", " "),
         str(run.attempt or "-"),
         train_time(run.minutes),
         startup_text(run.startup_s, run.cold),
@@ -220,7 +228,7 @@ def headline(picture: SetPicture) -> str:
         picture.state,
         f"{picture.done}/{nexp} done",
     ]
-    parts += [f"{picture.failed} failed"] if picture.failed else []
+    parts += [bad_text(picture)] if bad_text(picture) else []
     parts += [picture.pulling] if picture.pulling else []
     parts += [now_text(picture)] if picture.current else []
     parts += [f"eval {evaluation_text(picture)}"] if evaluation_text(picture) != "-" else []
@@ -237,8 +245,9 @@ def aside_text(aside: SetAside) -> str:
     return f"{aside.node} ({aside.when}): {aside.reason or 'no reason recorded'}"
 
 
-def describe(picture: SetPicture) -> list[tuple[str, str]]:
-    from orchestrator.evidence.state import STATES
+def describe(picture: SetPicture, site: str | None = None) -> list[tuple[str, str]]:
+    """Return the facts of a set. `site`: file of --site."""
+    from orchestrator.cli.closing import with_short_name
     from orchestrator.nodes.names import fold
 
     record = picture.record
@@ -246,7 +255,7 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
     pairs += [("name", picture.record.label)] if picture.record and picture.record.label else []
     pairs += [
         ("set", str(picture.root)),
-        ("state", f"{picture.state}: {picture.reason or STATES[picture.state]}"),
+        ("state", f"{picture.state}: {picture.meaning}"),
     ]
     if record is not None:
         gpus = count(record.gpus_per_node, "GPU")
@@ -278,7 +287,9 @@ def describe(picture: SetPicture) -> list[tuple[str, str]]:
     if picture.score_so_far is not None:
         score = train_time(picture.score_so_far)
         if picture.state == "complete":
-            pairs.append(("olympic mean", f"{score} (the score: orchestrator score)"))
+            command = f"orchestrator score {quoted(picture.root)}"
+            command = with_short_name(command, picture.root, site)
+            pairs.append(("olympic mean", f"{score} (the score: {command})"))
         else:
             meaning = "mean of the good runs without fastest and slowest"
             pairs.append(("score", f"{score} so far: {meaning}"))

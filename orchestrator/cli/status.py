@@ -62,7 +62,7 @@ def _one(args: Namespace) -> int:
     if args.json:
         print_json("set", as_json(picture))
         return ExitCode.OK
-    print_facts(describe(picture))
+    print_facts(describe(picture, args.site))
     print()
     print_table(RUNS, [run_row(one) for one in picture.runs])
     print_closing(closing_lines(picture, args.site))

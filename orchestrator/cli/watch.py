@@ -18,10 +18,12 @@ example:
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.cli.arguments import add_flag, add_json, add_option, add_set, seconds
@@ -344,9 +346,26 @@ def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
         path = telling_log(run_set.layout, picture.current, picture.attempt)
     else:
         path = run_set.layout.job_output(picture.job_id)
-    lines = read_end(path, LOG_BYTES).decode("utf-8", "replace").splitlines()
+    lines = read_end(path, LOG_BYTES).splitlines()
     # The facts take part of the screen; the rest keeps its newest lines.
-    return [str(path), *(cell(line) for line in lines[-max(1, most - 14) :])]
+    return [str(path), *(cell(_telling(line)) for line in lines[-max(1, most - 14) :])]
+
+
+def _telling(line: bytes) -> str:
+    """Return time, key, value and metadata of an MLLOG line, which has them beyond the edge of a
+    screen; other lines unchanged."""
+    from orchestrator.onnode.kernel.mllog_tail import lines
+
+    for record in lines(line):
+        more = {k: v for k, v in record["metadata"].items() if k not in ("file", "lineno")}
+        value = record.get("value")
+        texts = [record["key"], *([] if value is None else [json.dumps(value)])]
+        texts += [f"{name} {json.dumps(content)}" for name, content in more.items()]
+        with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
+            clock = time.localtime(record["time_ms"] / 1000)
+            texts.insert(0, time.strftime("%H:%M:%S", clock))
+        return "  ".join(texts)
+    return line.decode("utf-8", "replace")
 
 
 def _sum_up(picture: SetPicture, whole: bool, site: str | None) -> None:
@@ -358,7 +377,7 @@ def _sum_up(picture: SetPicture, whole: bool, site: str | None) -> None:
         return
     from orchestrator.cli.closing import closing_lines
 
-    print_facts(describe(picture))
+    print_facts(describe(picture, site))
     print()
     print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
     print_closing(closing_lines(picture, site))

@@ -216,7 +216,7 @@ class _Set:
             return self.gave_up()
         if picture.state == "running":
             return self.goes_on()
-        text = picture.pulling or picture.reason or STATES[picture.state]
+        text = picture.pulling or picture.meaning
         again, proofs = self.tried_again()
         template = _NEXT.get(picture.state, RESUME)
         return Explanation(

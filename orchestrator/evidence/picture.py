@@ -24,7 +24,7 @@ from orchestrator.evidence.progress import (
     time_left,
 )
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.state import LIVE, QUEUED, judge
+from orchestrator.evidence.state import LIVE, QUEUED, STATES, judge
 from orchestrator.mllog.source import why_no_result
 from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from orchestrator.scheduler import Job, Scheduler
 
 
+AT_WORK = ("starting", "running", "ending", "suspended")
+"""States of a set whose job has active runs."""
+_ENDS = ("not_converged", "interrupted")
+"""Outcomes of failed runs that are states of their own in a picture."""
 QUIET_S = 5.0
 """A log that was written so lately is growing: loops and storage buffer for seconds."""
 
@@ -48,6 +52,8 @@ class RunPicture:
 
     run: int
     state: str
+    """queued, running, success, not_converged, failed (no result) or interrupted. The second two of
+    them are done."""
     outcome: str = ""
     attempt: int = 0
     reason: str = ""
@@ -106,6 +112,8 @@ class SetPicture:
     """The scheduler's reason for a waiting job."""
     runs: tuple[RunPicture, ...] = ()
     done: int = 0
+    """Runs with a result: good ones, and those `not_converged`. `failed`: given up without one."""
+    not_converged: int = 0
     failed: int = 0
     current: int = 0
     attempt: int = 0
@@ -159,7 +167,7 @@ class SetPicture:
         rows = [
             (
                 run.run,
-                run.outcome or run.state,
+                run.state.replace("_", " "),
                 run.attempt or "",
                 train_time(run.minutes, missing=""),
                 fold(run.nodes),
@@ -172,13 +180,22 @@ class SetPicture:
         )
 
     @property
+    def meaning(self) -> str:
+        """Return why the set is in its state, else what the state means."""
+        if self.state == "complete" and not self.reason and self.done == len(self.runs):
+            return (
+                f"all {len(self.runs)} runs are done" if len(self.runs) > 1 else "its run is done"
+            )
+        return self.reason or STATES[self.state]
+
+    @property
     def live(self) -> bool:
         return self.state in LIVE
 
     @property
     def given_up(self) -> list[int]:
         """Return the runs that failed without a result; `resume` tries them again."""
-        return [run.run for run in self.runs if run.outcome == "infrastructure"]
+        return [run.run for run in self.runs if run.state == "failed"]
 
     @property
     def late(self) -> list[RunPicture]:
@@ -265,7 +282,9 @@ def picture(
     ended = (files.job.ended_ms or files.job.updated_ms) if files.job and state not in LIVE else 0
     times_known = [run.minutes for run in runs if run.minutes is not None]
     silent = jobs is None and asked and not files.settled
-    misses = sum(run.done and run.state == "failed" for run in runs)
+    if state not in AT_WORK:
+        runs = tuple(map(_interrupted, runs))
+    misses = sum(run.state == "not_converged" for run in runs)
     if state == "complete" and (added := files.added_runs):
         state, reason = "paused", f"{count(added, 'run')} added; resume runs them"
     elif state == "complete":
@@ -281,7 +300,8 @@ def picture(
         job_reason=job.wait_reason if job and state in QUEUED else "",
         runs=runs,
         done=sum(run.done for run in runs),
-        failed=sum(run.state == "failed" and run.outcome != "interrupted" for run in runs),
+        not_converged=misses,
+        failed=sum(run.state == "failed" for run in runs),
         current=running[-1].run if running else 0,
         attempt=running[-1].attempt if running else 0,
         going=tuple(running),
@@ -313,20 +333,16 @@ def _stand_in(files: SetEvidence, runs: tuple[RunPicture, ...]) -> bool | None:
 
 
 def _failures(runs: tuple[RunPicture, ...]) -> str:
-    """Return `3 of 10 runs failed: 2 did not reach the target, 1 used all its attempts`, or ""."""
-    failed = [run for run in runs if run.state == "failed"]
-    if not failed:
-        return ""
-    missed = sum(run.outcome == "not_converged" for run in failed)
+    """Return `2 of 10 runs did not converge, 1 failed in all its attempts`, or ""."""
+    missed = sum(run.state == "not_converged" for run in runs)
+    failed = sum(run.state == "failed" for run in runs)
     kinds = [
-        (missed, "did not reach the target"),
-        (
-            len(failed) - missed,
-            "used all " + ("its" if len(failed) - missed == 1 else "their") + " attempts",
-        ),
+        (missed, "did not converge"),
+        (failed, f"failed in all {'its' if failed == 1 else 'their'} attempts"),
     ]
-    detail = ", ".join(f"{number} {text}" for number, text in kinds if number)
-    return f"{len(failed)} of {count(len(runs), 'run')} failed: {detail}"
+    texts = [(number, text) for number, text in kinds if number]
+    whole = f" of {count(len(runs), 'run')}"
+    return ", ".join(f"{n}{'' if k else whole} {text}" for k, (n, text) in enumerate(texts))
 
 
 def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
@@ -354,7 +370,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
     failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, found)
     return RunPicture(
         run,
-        found.state,
+        found.outcome if found.state == "failed" and found.outcome in _ENDS else found.state,
         found.outcome,
         found.attempt,
         found.reason,
@@ -374,7 +390,12 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 def _is_due(run: RunPicture, queue: Queue) -> bool:
     """Return whether the working job will try a failed run again."""
     is_left = not queue.most or run.run in queue.missing or run.run in queue.in_hand
-    return run.state == "failed" and not run.done and is_left
+    return run.state in ("failed", "interrupted") and is_left
+
+
+def _interrupted(run: RunPicture) -> RunPicture:
+    """Return the run of an ended job, which may have had no time to write its end."""
+    return replace(run, state="interrupted") if run.state == "running" else run
 
 
 def _queued_again(run: RunPicture) -> RunPicture:
@@ -471,6 +492,7 @@ def as_json(one: SetPicture) -> dict[str, Any]:
         "workload": record.workload if record else None,
         "nexp": record.nexp if record else None,
         "done": one.done,
+        "not_converged": one.not_converged,
         "failed": one.failed,
         "attempts": one.attempts,
         "job_id": one.job_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -235,10 +236,10 @@ def test_progress_of_a_running_set(tmp_path: Path) -> None:
     ("outcomes", "reason"),
     [
         (("", "", ""), ""),
-        (("", "not_converged", ""), "1 of 3 runs failed: 1 did not reach the target"),
+        (("", "not_converged", ""), "1 of 3 runs did not converge"),
         (
             ("infrastructure", "not_converged", "infrastructure"),
-            "3 of 3 runs failed: 1 did not reach the target, 2 used all their attempts",
+            "1 of 3 runs did not converge, 2 failed in all their attempts",
         ),
     ],
 )
@@ -257,7 +258,23 @@ def test_a_complete_set_says_what_failed(
     drawn = picture(SetEvidence(root), job("COMPLETED"), Logs())
     assert (drawn.state, drawn.reason) == ("complete", reason)
     shown = dict(describe(drawn))["state"]
-    assert shown == f"complete: {reason or STATES['complete']}"
+    assert shown == f"complete: {reason or 'all 3 runs are done'}"
+    missed, failed = outcomes.count("not_converged"), outcomes.count("infrastructure")
+    shown = as_json(drawn)
+    assert [shown[name] for name in ("done", "not_converged", "failed")] == [
+        3 - failed,
+        missed,
+        failed,
+    ]
+    words = {"": "success", "not_converged": "not converged", "infrastructure": "failed"}
+    assert [run_row(run)[1] for run in drawn.runs] == [words[outcome] for outcome in outcomes]
+    for run, outcome in zip(shown["runs"], outcomes, strict=True):
+        assert run["state"] == words[outcome].replace(" ", "_")
+        assert run["done"] == (outcome != "infrastructure")
+    counts = f"{missed} not converged, {failed} failed" if failed else f"{missed} not converged"
+    assert headline(drawn).startswith(
+        f"complete  {3 - failed}/3 done  " + (counts if missed else "")
+    )
 
 
 def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
@@ -638,7 +655,7 @@ TAKES, DIED = ("take", {"group": 1, "run": 1}), ("gives", {"group": 1, "run": 1,
         (("killed",), [], "queued", 0, "attempt 1: killed"),
         (("killed",), [TAKES], "queued", 0, "attempt 1: killed"),
         (("killed",), [TAKES, DIED], "queued", 0, "attempt 1: killed"),
-        (("killed", "gone"), [TAKES, DIED, TAKES, DIED], "infrastructure", 1, "gone"),
+        (("killed", "gone"), [TAKES, DIED, TAKES, DIED], "failed", 1, "gone"),
     ],
 )
 def test_a_run_counts_as_failed_once_the_job_gives_it_up(
@@ -660,21 +677,25 @@ def test_a_run_counts_as_failed_once_the_job_gives_it_up(
     assert sentence == "the next run of 3 is about to start"
     write(replace(OWN, state="cancelled", ended_ms=9_000), root / "jobs/7.json")
     ended = picture(SetEvidence(root), job("CANCELLED"), Logs())
-    assert (run_row(ended.runs[0])[1], ended.failed) == ("infrastructure", 1)
+    assert (run_row(ended.runs[0])[1], ended.failed) == ("failed", 1)
 
 
 def test_an_interrupted_run_has_not_failed(tmp_path: Path) -> None:
     closed = replace(OWN, state="cancelled", ended_ms=9_000)
     root = write_set(tmp_path, "s", submission=SENT, job=closed)
     fails(root, 1, "cancelled", outcome="interrupted")
+    lost = RunRecord(run=2, attempt=1, state="running", start_ms=5)
+    write(lost, root / "runs/2/state.json")  # its job had no time to write its end
     drawn = picture(SetEvidence(root), job("CANCELLED"), Logs())
-    assert drawn.failed == 0 and run_row(drawn.runs[0])[1] == "interrupted"
+    assert drawn.failed == 0
+    assert [run_row(run)[1] for run in drawn.runs] == ["interrupted", "interrupted", "queued"]
+    assert [run["state"] for run in as_json(drawn)["runs"]] == [run.state for run in drawn.runs]
 
 
 @pytest.mark.parametrize(
     ("state", "sentence"),
     [
-        ("success", "s is complete: every run is final; run 2 took 2 attempts"),
+        ("success", "s is complete: all 3 runs are done; run 2 took 2 attempts"),
         ("running", "s is running: run 2 (attempt 2) of 3 is running"),
     ],
 )
@@ -754,6 +775,22 @@ def test_the_last_command_names_a_set_as_commands_find_it(
     elsewhere = write_set(tmp_path / "others", "S-w-20261121-101500-0001", job=closed)
     last = cli("status", elsewhere).out.splitlines()[-1]
     assert last == f"  orchestrator logs {elsewhere} --job"
+
+
+def test_the_command_of_the_score_names_the_set(
+    tmp_path: Path, cli: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a set it would score the newest one."""
+    closed = replace(OWN, state="complete", ended_ms=9_000)
+    old, _ = (
+        write_set(tmp_path, name, done=3, submission=SENT, job=closed)
+        for name in ("S-w-20261121-101500-9f3c", "S-w-20261122-101500-77aa")
+    )
+    monkeypatch.setenv("ORCHESTRATOR_SITE", str(write_site(tmp_path / "site.yaml", tmp_path)))
+    out = cli("status", "9f3c").out
+    [command] = re.findall(r"\(the score: orchestrator (.*)\)", out)
+    assert command == "score 9f3c"
+    assert json.loads(cli(*command.split(), "--json").out)["directory"] == str(old)
 
 
 @pytest.mark.parametrize(

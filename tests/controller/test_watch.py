@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,10 +26,10 @@ from until import now_ms, until
 from orchestrator.cli import closing
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
 from orchestrator.cli.pictures import describe, left_text
-from orchestrator.cli.watch import Explained, WaitReason
+from orchestrator.cli.watch import Explained, WaitReason, _log_lines
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
-from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
+from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set
 from orchestrator.evidence.silence import RunSilence
 from orchestrator.evidence.watch import WatchAll
 from orchestrator.onnode.kernel.events import Pulse
@@ -330,6 +331,51 @@ def test_a_frame_fits(tmp_path: Path, width: int, height: int) -> None:
             line.startswith("  4  ▸ running")
             for line in one_set(drawn, Screen(width, signs="unicode"), height)
         )
+
+
+def test_the_frame_of_an_ended_set_has_no_running_run(tmp_path: Path) -> None:
+    with growing(tmp_path) as root:
+        live = "\n".join(one_set(picture(SetEvidence(root), {}, KeptLogs()), SCREEN, 24))
+        finish(root, "cancelled")
+        ended = "\n".join(one_set(picture(SetEvidence(root), {}, KeptLogs()), SCREEN, 24))
+    assert "▸ running" in live and "so far;" in live
+    assert (
+        "▸ running" not in ended
+        and "! interrupted" in ended
+        and re.search("\ntime +6m40s\n", ended)
+    )
+
+
+def test_a_run_that_takes_too_long_has_no_full_bar() -> None:
+    done = RunPicture(1, "success", done=True, seconds=2.1)
+    going = RunPicture(2, "running", attempt=1, seconds=54.0)
+    record = SetRecord(set_id="s", system="S", nexp=2, nodes=1)
+    drawn = SetPicture(
+        Path("s"), "s", "running", record=record, runs=(done, going), going=(going,), current=2
+    )
+    text = "\n".join(one_set(drawn, SCREEN, 24))
+    assert "run 2  54s, longer than the usual 2.1s" in text
+    going = replace(going, seconds=2.1)
+    soon = replace(drawn, runs=(done, going), going=(going,), started_ms=1)
+    assert left_text(soon) == "about to end"
+    assert "█ 2.1s of about 2.1s" in "\n".join(one_set(soon, SCREEN, 24))
+
+
+def test_the_log_view_shows_values(tmp_path: Path) -> None:
+    """The head of an MLLOG line is as wide as a terminal, and the same in every line."""
+    with growing(tmp_path) as root:
+        log = root / "runs/4/attempt_2/node_0.log"
+        where = {"file": "/workspace/code/flux/callbacks.py", "lineno": 107}
+        stop = mllog("run_stop", 86_400_000, None, **where, status="success")
+        log.write_text("step 1\n" + mllog("eval_error", 9, 0.6, **where, samples_count=64) + stop)
+        drawn = picture(SetEvidence(root), {}, KeptLogs())
+        path, *lines = _log_lines(open_set(root), drawn, 24)
+    assert path == str(log) and lines[0] == "step 1"
+    clock = time.strftime("%H:%M:%S", time.localtime(0))
+    assert lines[1:] == [
+        f"{clock}  eval_error  0.6  samples_count 64",
+        f'{clock}  run_stop  status "success"',
+    ]
 
 
 def test_the_published_time_stands_in_before_the_first_run_has_ended() -> None:
