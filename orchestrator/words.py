@@ -190,8 +190,9 @@ class TextTable:
     The first column is a row's subject: never folded or dropped, so that it can be copied. `right`
     is aligned right; `states` get signs and colours. While lines are too long, empty columns are
     dropped; then the texts of `below` move, indented, under their row; then columns are dropped in
-    the order of `leave`. Columns still too wide are folded, but never `commands`, which are of
-    `below`: pasted, a broken command would be two.
+    the order of `leave`, and where it has the first column, its ids get lines of their own, which
+    makes room for all others again. Columns still too wide are folded, but never `commands`, which
+    are of `below`: pasted, a broken command would be two.
     """
 
     def __init__(
@@ -216,8 +217,7 @@ class TextTable:
         """Return header and rows. No line is wider than the screen, except a single id, a word of
         `below` or a command."""
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
-        shown, under = self._fitting(table, screen)
-        widths = {name: self._width(name, table, screen) for name in shown}
+        widths, under = self._fitting(table, screen)
         if screen.width is not None:
             self._fold(widths, screen.width)
         out = self._row({name: name for name in self.columns}, widths, screen, header=True)
@@ -232,31 +232,34 @@ class TextTable:
                 out += [INDENT + text for text in texts]
         return out
 
-    def _width(self, name: str, table: list[dict[str, str]], screen: Screen) -> int:
+    def _width(
+        self, name: str, table: list[dict[str, str]], screen: Screen, *, alone: bool
+    ) -> int:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
         widths = list(map(width_of, texts))
         if name == self.columns[0] and screen.width is not None:
             # A longer id gets its own line, and does not take the room of the other columns.
-            widths = [wide for wide in widths if wide <= screen.width * ALONE]
+            most = NARROWEST if alone else screen.width * ALONE
+            widths = [wide for wide in widths if wide <= most]
         return max([width_of(name), *widths])
 
-    def _fitting(self, table: list[dict[str, str]], screen: Screen) -> tuple[list[str], list[str]]:
-        """Return the columns side by side, and those that move under their rows."""
-        shown, under = list(self.columns), list[str]()
-        widths = {name: self._width(name, table, screen) for name in shown}
-
-        def too_wide() -> bool:
-            return (
-                screen.width is not None
-                and _sum({name: widths[name] for name in shown}) > screen.width
-            )
-
+    def _fitting(
+        self, table: list[dict[str, str]], screen: Screen, *, alone: bool = False
+    ) -> tuple[dict[str, int], list[str]]:
+        """Return the widths of the columns side by side, and the columns that move under their
+        rows. `alone`: the first column's ids have lines of their own."""
+        under = list[str]()
+        widths = {name: self._width(name, table, screen, alone=alone) for name in self.columns}
         silent = [name for name in self.columns[1:] if all(row[name] in ("", "-") for row in table)]
         for name in (*silent, *self.below, *self.leave):
-            if name in shown and too_wide():
-                shown.remove(name)
+            if screen.width is None or _sum(widths) <= screen.width:
+                break
+            if name == self.columns[0]:
+                if not alone:
+                    return self._fitting(table, screen, alone=True)
+            elif widths.pop(name, None) is not None:
                 under += [name] if name in self.below and name not in silent else []
-        return shown, sorted(under, key=self.columns.index)
+        return widths, sorted(under, key=self.columns.index)
 
     def _fold(self, widths: dict[str, int], width: int) -> None:
         """Narrow the widest columns until a line fits, never the first."""

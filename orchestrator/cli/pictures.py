@@ -22,7 +22,7 @@ SETS = TextTable(
     "ELAPSED", "LEFT", "OLYMPIC MEAN", "JOB", "REASON",
     right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "OLYMPIC MEAN"),
     below=("REASON",),
-    leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "NOW", "OLYMPIC MEAN", "LEFT"),
+    leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "SET", "NOW", "OLYMPIC MEAN", "LEFT"),
 )  # fmt: skip
 NAMED_SETS = TextTable(
     "SET", "NAME", *SETS.columns[1:],
