@@ -232,9 +232,7 @@ class TextTable:
                 out += [INDENT + text for text in texts]
         return out
 
-    def _width(
-        self, name: str, table: list[dict[str, str]], screen: Screen, *, alone: bool
-    ) -> int:
+    def _width(self, name: str, table: list[dict[str, str]], screen: Screen, *, alone: bool) -> int:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
         widths = list(map(width_of, texts))
         if name == self.columns[0] and screen.width is not None:

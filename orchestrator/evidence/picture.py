@@ -183,9 +183,8 @@ class SetPicture:
     def meaning(self) -> str:
         """Return why the set is in its state, else what the state means."""
         if self.state == "complete" and not self.reason and self.done == len(self.runs):
-            return (
-                f"all {len(self.runs)} runs are done" if len(self.runs) > 1 else "its run is done"
-            )
+            runs = count(self.done, "run")
+            return f"all {runs} are done" if self.done > 1 else "its run is done"
         return self.reason or STATES[self.state]
 
     @property
@@ -336,10 +335,8 @@ def _failures(runs: tuple[RunPicture, ...]) -> str:
     """Return `2 of 10 runs did not converge, 1 failed in all its attempts`, or ""."""
     missed = sum(run.state == "not_converged" for run in runs)
     failed = sum(run.state == "failed" for run in runs)
-    kinds = [
-        (missed, "did not converge"),
-        (failed, f"failed in all {'its' if failed == 1 else 'their'} attempts"),
-    ]
+    whose = "its" if failed == 1 else "their"
+    kinds = [(missed, "did not converge"), (failed, "failed in all " + whose + " attempts")]
     texts = [(number, text) for number, text in kinds if number]
     whole = f" of {count(len(runs), 'run')}"
     return ", ".join(f"{n}{'' if k else whole} {text}" for k, (n, text) in enumerate(texts))

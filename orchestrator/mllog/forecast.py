@@ -56,7 +56,7 @@ def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
             f"this set can no longer become valid: {'; '.join(outlook['never_because'])}"
         )
         return outlook
-    if good:
+    if len(good) > 1:  # a single run shows no spread
         outlook.update(_draw(score, good, failed, missing))
     outlook.update(_fit(score, good, missing, minutes_left))
     outlook["text"] = _text(outlook)
@@ -240,7 +240,8 @@ def _text(outlook: dict[str, Any]) -> list[str]:
             " to ".join(map(train_time, outlook[name]))
             for name in ("score_90_minutes", "score_range_minutes")
         )
-        lines.append(f"score: {likely} with 90 % probability, {every} in all draws")
+        sure = f"{likely} with 90 % probability, " if likely != every else ""
+        lines.append(f"score: {sure}{every} in all draws")
     if outlook.get("rcp_pass_chance") is not None:
         lines.append(f"chance to pass the RCP test: {outlook['rcp_pass_chance']:.0%}")
     if "minutes_needed" in outlook:

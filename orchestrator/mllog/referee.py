@@ -129,7 +129,8 @@ def _runs_required(
 
 
 def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
-    """Return the runs with their use in the olympic mean, which drops `dropped` on each side."""
+    """Return the runs with their use in the olympic mean, which drops `dropped` on each side; good
+    runs have none if nothing would be left."""
     ordered = sorted(
         (index for index, run in enumerate(runs) if run.good),
         key=lambda index: runs[index].minutes or 0.0,
@@ -137,7 +138,8 @@ def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
     slowest = len(ordered) - max(0, dropped - (len(runs) - len(ordered)))
     uses = ["bad"] * len(runs)
     for place, index in enumerate(ordered):
-        uses[index] = "fastest" if place < dropped else "counted" if place < slowest else "slowest"
+        use = "fastest" if place < dropped else "counted" if place < slowest else "slowest"
+        uses[index] = use if slowest > dropped else ""
     return tuple(run.replace(use=use) for run, use in zip(runs, uses, strict=True))
 
 
@@ -215,8 +217,8 @@ def _of_the_runs(score: Score) -> list[str]:
     bad = [run.file for run in score.runs if run.use == "bad"]
     if len(bad) > score.dropped:
         found.append(f"{count(len(bad), 'bad run')} ({', '.join(bad)}), {score.dropped} allowed")
-    elif score.olympic_mean is None:
-        found.append("no score yet: no run can be averaged")
+    elif score.olympic_mean is None and len(score.runs) >= score.runs_required:
+        found.append("no run can be averaged")
     return found
 
 

@@ -51,6 +51,7 @@ USES = {
     "slowest": "dropped: slowest",
     "bad": "bad run, in the place of the slowest",
     "outside": "outside the median window",
+    "": "no mean so far",
 }
 """Use of a run -> text."""
 

@@ -115,6 +115,8 @@ def times(report: Report) -> Safe:
 
 
 def _uses_text(report: Report) -> str:
+    if any(not run.use for run in report.runs):
+        return "too few runs for a mean"
     marked = [
         f"run {run.label} {run.use_text}"
         for run in report.runs
@@ -147,7 +149,7 @@ def _row_dot(chart: Chart, at: float, row: int, use: str) -> tuple[Safe, Safe]:
 
 def _use_mark(use: str, x: float, y: float) -> Safe:
     """Return a run's mark: a dot counts, an arrow was dropped on that side, a cross is bad."""
-    if use in ("counted", "outside"):
+    if use in ("counted", "outside", ""):
         return void(
             "circle",
             class_=f"dot {'c0' if use == 'counted' else 'hollow'}",

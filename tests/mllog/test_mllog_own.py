@@ -14,8 +14,10 @@ from own_logs import WORKLOAD, own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.errors import OrchestratorError
+from orchestrator.mllog.forecast import _text
 from orchestrator.mllog.own import OwnRules
 from orchestrator.mllog.score import score_dir
+from orchestrator.mllog.table import score_text
 
 FIVE = [own_log(index, 0.5 + index / 100) for index in range(5)]
 
@@ -158,6 +160,28 @@ def test_all_planned_runs_are_needed_and_all_count(tmp_path: Path) -> None:
         and score.window is None
         and [run.use for run in score.runs].count("counted") == 10
     )
+
+
+def test_a_sole_run_has_no_mean_and_no_forecast(tmp_path: Path) -> None:
+    """Nothing was dropped, and one run shows no spread."""
+    sole = score_dir(str(own_set(tmp_path / "a", FIVE[:1], 6)))
+    assert sole.verdict.endswith(": 1 of 6 runs finished") and sole.runs[0].use == ""
+    assert "dropped" not in score_text(sole)
+    assert sole.forecast is not None and "score_range_minutes" not in sole.forecast
+    assert not any(line.startswith("score:") for line in sole.forecast["text"])
+    two = score_dir(str(own_set(tmp_path / "b", FIVE[:2], 6)))
+    assert [run.use for run in two.runs] == ["", ""] and two.forecast is not None
+    assert "score_range_minutes" in two.forecast
+
+
+def test_a_forecast_says_an_interval_once() -> None:
+    outlook = {
+        "runs_missing": 1, "runs_seen": 2, "failures_affordable": 0,
+        "score_90_minutes": [8.867, 15.567], "score_range_minutes": [8.867, 15.567],
+    }  # fmt: skip
+    assert _text(outlook)[1] == "score: 8.867 min to 15.567 min in all draws"
+    wider = {**outlook, "score_range_minutes": [8.1, 16.0]}
+    assert "with 90 % probability, 8.100 min to 16.000 min in all draws" in _text(wider)[1]
 
 
 def test_loose_logs_take_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
