@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
         print_json("nodes", members)
         return ExitCode.OK
     from orchestrator.views import nodes as views
-    from orchestrator.views.parts import Bullets
+    from orchestrator.views.parts import Bullets, Paragraph
     from orchestrator.views.terminal import lines
 
     if not history:
@@ -75,6 +75,7 @@ def run(args: Namespace) -> int:
     remarks = [*views.losses(history), *views.complaints(history)]
     parts = [
         views.summary(history, unit),
+        Paragraph(views.LEGEND),
         Bullets([*remarks, *(f"slow: {text}" for text in pointers)]),
         *views.groups(groups, unit),
         *views.startup(starts, published),

@@ -220,7 +220,7 @@ def lines(verdicts: Verdicts, remedies: Remedies, screen: Screen, *, deep: bool)
         own = [group for group in node.groups if group not in common]
         cells = _cells(own, remedies, [node.node])
         if node.verdict == "untested":
-            cells.insert(0, (f"not tested: {node.problem or 'no answer'}", ""))
+            cells.insert(0, (node.untested, ""))
         (reason, fix), *more = cells or [("", "")]
         rows += [(node.node, node.verdict, reason, fix), *(("", "", *one) for one in more)]
     cells = _cells(common, remedies, [node.node for node in tested])

@@ -71,8 +71,9 @@ class NodeHistory:
         return mean(times) if times else None
 
     @property
-    def last(self) -> NodePart | None:
-        return next((part for _, part in reversed(self.parts) if part.seconds is not None), None)
+    def last(self) -> tuple[RunAttempt, NodePart] | None:
+        timed = (pair for pair in reversed(self.parts) if pair[1].seconds is not None)
+        return next(timed, None)
 
     @property
     def relative(self) -> float | None:
@@ -93,7 +94,7 @@ class NodeHistory:
             "good": self.good,
             "failed": self.failed,
             "mean_s": self.mean_s,
-            "last_s": self.last.seconds if self.last else None,
+            "last_s": self.last[1].seconds if self.last else None,
             "relative": self.relative,
             "minutes_with": self.minutes_with,
             "minutes_without": self.minutes_without,

@@ -100,7 +100,8 @@ def _summary(report: Report) -> list[Part]:
         return []
     remarks = [*report.slow_signs, *views.complaints(report.nodes)]
     bullets = [Bullets(remarks)] if remarks else []
-    return [*bullets, views.summary(report.nodes[:MOST_NODES], report.unit)]
+    table = views.summary(report.nodes[:MOST_NODES], report.unit)
+    return [*bullets, table, Paragraph(views.LEGEND, "note-text")]
 
 
 def _bandwidth(report: Report) -> list[Part]:

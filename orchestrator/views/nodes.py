@@ -24,6 +24,12 @@ def unit_of(history: Iterable[NodeHistory]) -> Unit:
     )
 
 
+LEGEND = (
+    "Mean and last are wall times of a node, in its good attempts and in its last one; with and "
+    "without are plain means of the good runs' times to train, not olympic means."
+)
+
+
 def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
     """Return a row per node.
 
@@ -52,7 +58,7 @@ def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
         str(one.good),
         str(one.failed),
         seconds(one.mean_s),
-        seconds(one.last.seconds if one.last else None),
+        _last(one),
         MISSING if one.relative is None else f"{one.relative:.3f}",
         unit.full(one.minutes_with),
         unit.full(one.minutes_without),
@@ -60,6 +66,15 @@ def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
         MISSING if one.gbps is None else f"{one.gbps:.1f}",
         one.preflight.verdict if one.preflight else MISSING,
     )
+
+
+def _last(one: NodeHistory) -> str:
+    """Return the wall time of its last attempt, and why that is no good one."""
+    if one.last is None:
+        return MISSING
+    attempt, part = one.last
+    ended = {"infrastructure": " failed", "interrupted": " interrupted"}
+    return seconds(part.seconds) + ended.get(attempt.outcome, "")
 
 
 def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
@@ -90,14 +105,14 @@ def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> li
     if len(ran) < 2 or measured or any(one.minutes_without is not None for one in ran):
         return []
     text = (
-        "All good runs had the same nodes, which wait for each other, so that their times do not "
-        "show a slow one."
+        "All good runs had the same nodes, which wait for each other: times cannot show which node "
+        "is slow."
     )
     if record is None or record.engine == "none":
         return [text]
     names = f"{quoted(record.system)} {quoted(record.workload)} --round {quoted(record.round)}"
     command = f"  orchestrator doctor {names} --all-nodes --deep"
-    return [f"{text} The bandwidth test does, if the image has torch:", command]
+    return [f"{text} The bandwidth test can, if the image has torch:", command]
 
 
 def complaints(history: Iterable[NodeHistory]) -> list[str]:
