@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from orchestrator.mllog.numbers import positive
+from orchestrator.mllog.numbers import finite, positive
 from orchestrator.mllog.olympic import median
 from orchestrator.words import duration, rate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
     from orchestrator.mllog.result import RunScore, Score
@@ -150,19 +151,24 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda item: -item["ratio"])[:5]
 
 
-def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return the times from a run's end to the next start, in launch order. Runs side by side have
-    no gaps: the next start belongs to another group."""
-    ordered = sorted(
-        (run for run in runs if run.start is not None and run.stop is not None),
-        key=lambda run: run.start or 0.0,
+def pauses(runs: Iterable[RunScore]) -> list[tuple[float, str, str]]:
+    """Return (minutes, file, next file) from each run's end to the next start, in launch order.
+    Runs side by side have none: the next start belongs to another group of nodes."""
+    spans = sorted(
+        (start, stop, run.file)
+        for run in runs
+        if (start := finite(run.start)) is not None and (stop := finite(run.stop)) is not None
     )
     gaps = [
-        ((later.start - earlier.stop) / 60000, earlier.file, later.file)
-        for earlier, later in pairwise(ordered)
-        if later.start is not None and earlier.stop is not None
+        ((start - stop) / 60000, earlier, later)
+        for (_, stop, earlier), (start, _, later) in pairwise(spans)
     ]
-    if not gaps or any(gap < 0 for gap, _, _ in gaps):
+    return [] if any(gap < 0 for gap, _, _ in gaps) else gaps
+
+
+def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
+    gaps = pauses(runs)
+    if not gaps:
         return []
     usual = median([gap for gap, _, _ in gaps])
     found: list[dict[str, Any]] = [

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.score import score_source
+from orchestrator.mllog.slowness import pauses
 from orchestrator.mllog.source import file_names, find_source, natural
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
-from orchestrator.mllog.window import launch_order
 from orchestrator.report.arithmetic import steps
 from orchestrator.report.model import CurvePoint, Gap, Report, Run
 
@@ -35,7 +35,6 @@ def read_report(
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=window, own=own)
     target, metric, smaller = _target(source, score)
-    ordered = launch_order(score.runs)
     labels = run_labels(score.runs)
     report = Report(
         source.directory,
@@ -44,7 +43,10 @@ def read_report(
         metric,
         smaller,
         tuple(_run(run, labels[run.file]) for run in score.runs),
-        tuple(_gaps([(labels[run.file], run) for run in ordered])),
+        tuple(
+            Gap(labels[earlier], labels[later], minutes)
+            for minutes, earlier, later in pauses(score.runs)
+        ),
         steps(score, labels),
         scale_of(score),
         trimmed_score(score),
@@ -199,19 +201,6 @@ def extremes(
         low, high = min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])
         kept += sorted({low, high})
     return kept
-
-
-def _gaps(ordered: list[tuple[str, RunScore]]) -> list[Gap]:
-    """Return the gaps between runs in launch order, negative for overlaps."""
-    timed = [
-        (label, start, stop)
-        for label, run in ordered
-        if (start := finite(run.start)) is not None and (stop := finite(run.stop)) is not None
-    ]
-    return [
-        Gap(early, late, (start - stop) / 60000)
-        for (early, _, stop), (late, start, _) in itertools.pairwise(timed)
-    ]
 
 
 def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:

@@ -179,13 +179,7 @@ def timeline(report: Report) -> list[Part]:
     if not chart:
         return []
     caption = "When each run was initialised and ran, and what lies between."
-    listed = [
-        (
-            f"{gap.after} → {gap.before}",
-            f"{duration(60 * abs(gap.minutes))}{'' if gap.minutes >= 0 else ' at once'}",
-        )
-        for gap in report.gaps
-    ]
+    listed = [(f"{gap.after} → {gap.before}", duration(60 * gap.minutes)) for gap in report.gaps]
     if not listed:
         return [Figure(chart, caption)]
     heading = "From the end of a run to the start of the next"
@@ -197,7 +191,7 @@ def timeline(report: Report) -> list[Part]:
 
 
 def _pauses(report: Report) -> str:
-    pauses = sorted(60 * max(0.0, gap.minutes) for gap in report.gaps)
+    pauses = sorted(60 * gap.minutes for gap in report.gaps)
     middle, longest = pauses[len(pauses) // 2], pauses[-1]
     text = f"Between runs: {duration(middle)} in the median, at most {duration(longest)}"
     if len({attempt.job_id for attempt in report.attempts}) > 1:

@@ -22,15 +22,13 @@ def _result(report: Report) -> str:
         finished = sum(run.minutes is not None for run in report.runs)
         runs = f"{finished} of {count(score.runs_required, 'run')} finished"
         return f"No valid score for {workload} on {report.system}: {runs}."
-    times = [
-        run.minutes * report.scale
-        for run in report.runs
-        if run.use == "counted" and run.minutes is not None
-    ]
+    times = [run.minutes for run in report.runs if run.use == "counted" and run.minutes is not None]
     where = f"{workload} on {report.system} took {unit.full(score.minutes)}"
     mean = f"the mean of {count(len(times), 'run')}"
     if len(times) > 1:
         mean += f" between {unit.text(min(times))} and {unit.full(max(times))}"
+    if report.scale != 1:
+        mean += f", times the normalisation factor {report.scale:.6f}"
     return f"{where}, {mean}."
 
 

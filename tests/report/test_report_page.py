@@ -29,6 +29,7 @@ from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
 from orchestrator.report.sections import FAILED_SETTINGS
 from orchestrator.report.spreadsheet import spreadsheet
+from orchestrator.report.summary import summary
 from orchestrator.words import train_time
 
 LIMIT = 1_500_000
@@ -348,6 +349,30 @@ def test_a_pause_between_two_jobs_is_named(whole_set: Path) -> None:
     first, *others = report.attempts
     report.attempts = (replace(first, job_id="later"), *others)
     assert named in page(report)
+
+
+def test_runs_side_by_side_have_no_gaps(tmp_path: Path) -> None:
+    """The next start belongs to other nodes."""
+    apart = read_report(
+        str(own_logs.own_set(tmp_path / "a", [own_logs.own_log(k) for k in range(4)]))
+    )
+    assert [(gap.after, gap.before) for gap in apart.gaps] == [("1", "2"), ("2", "3"), ("3", "4")]
+    assert [round(60 * gap.minutes) for gap in apart.gaps] == [70, 70, 70]
+    logs = [own_logs.own_log(0, 3), *map(own_logs.own_log, (1, 2, 3))]
+    beside = read_report(str(own_logs.own_set(tmp_path / "b", logs)))
+    assert beside.gaps == () and "gaps" not in {item["kind"] for item in beside.score.why}
+    assert "gaps" in {item["kind"] for item in apart.score.why}
+
+
+def test_the_summary_names_the_times_of_the_table(whole_set: Path) -> None:
+    report = read_report(str(whole_set))
+    times = [run.minutes for run in report.runs if run.use == "counted" and run.minutes]
+    unit = report.unit
+    span = f"runs between {unit.text(min(times))} and {unit.full(max(times))}"
+    report.scale = 1.0
+    assert f"{span}. " in summary(report)
+    report.scale = 1.008
+    assert f"{span}, times the normalisation factor 1.008000. " in summary(report)
 
 
 def test_the_nodes_are_shown_with_who_was_set_aside_and_their_bandwidth(
