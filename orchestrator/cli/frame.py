@@ -10,6 +10,7 @@ from orchestrator.cli.pictures import (
     aside_text,
     bad_text,
     evaluation_text,
+    in_jobs_text,
     job_text,
     left_s,
     left_text,
@@ -142,7 +143,7 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         pairs.append(("olympic mean" if done else "score", value + beat))
     if picture.started_ms:
         left = left_text(picture)
-        so_far = " so far" if picture.live else ""
+        so_far = (" so far" if picture.live else "") + in_jobs_text(picture)
         pairs.append(
             ("time", f"{duration(picture.elapsed_s)}{so_far}" + (f"; {left}" if left else ""))
         )

@@ -162,6 +162,12 @@ def left_text(picture: SetPicture, now_s: float | None = None) -> str:
     )
 
 
+def in_jobs_text(picture: SetPicture) -> str:
+    """Return `, of which 1m50s in jobs`; "" without a pause between jobs."""
+    between = picture.idle_ms >= 1000
+    return f", of which {duration(picture.in_jobs_s)} in jobs" if between else ""
+
+
 def now_text(picture: SetPicture) -> str:
     """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` side by side."""
     if not picture.current or picture.record is None:
@@ -277,7 +283,7 @@ def describe(picture: SetPicture, site: str | None = None) -> list[tuple[str, st
         age = f"; {run.age}" if run.age else ""
         pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}{age}"))
     if picture.started_ms:
-        pairs.append(("elapsed", duration(picture.elapsed_s)))
+        pairs.append(("elapsed", duration(picture.elapsed_s) + in_jobs_text(picture)))
     if left := left_text(picture):
         pairs.append(("left", left))
     pairs += [

@@ -124,6 +124,8 @@ class SetPicture:
     evaluation: Evaluation | None = None
     started_ms: int = 0
     ended_ms: int = 0
+    idle_ms: int = 0
+    """Time between its jobs, and until now while the next one waits."""
     score_so_far: float | None = None
     """Mean of the finished runs as the score takes it (mllog/olympic.py), until the set is
     scored."""
@@ -208,6 +210,11 @@ class SetPicture:
         if not self.started_ms:
             return 0.0
         return max(0.0, ((self.ended_ms or now_ms()) - self.started_ms) / 1000)
+
+    @property
+    def in_jobs_s(self) -> float:
+        """Return the part of elapsed_s in which a job had the set."""
+        return max(0.0, self.elapsed_s - self.idle_ms / 1000)
 
     @property
     def usual_s(self) -> float | None:
@@ -308,6 +315,7 @@ def picture(
         evaluation=running[-1].evaluation if running else None,
         started_ms=files.jobs[0].started_ms if files.jobs else 0,
         ended_ms=ended,
+        idle_ms=_idle_ms(files.jobs, now_ms() if state in LIVE and state not in AT_WORK else 0),
         score_so_far=score_so_far(files.record.benchmark, times_known, misses),
         spares=tuple(filter(is_node_name, working.spares)) if working else (),
         set_aside=tuple(told.aside),
@@ -316,6 +324,13 @@ def picture(
         pulling=_pulling(files.job, told.lacking) if files.job and state == "starting" else "",
         stand_in=logs.stand_in(lambda: _stand_in(files, runs)),
     )
+
+
+def _idle_ms(jobs: list[JobRecord], until_ms: int) -> int:
+    """Return the time between jobs, and from the last one's end to `until_ms` if that is not 0."""
+    starts = [*(job.started_ms for job in jobs[1:]), *([until_ms] if until_ms else [])]
+    ends = (job.ended_ms or job.updated_ms for job in jobs)
+    return sum(max(0, start - end) for end, start in zip(ends, starts, strict=False) if end)
 
 
 def _stand_in(files: SetEvidence, runs: tuple[RunPicture, ...]) -> bool | None:

@@ -680,6 +680,19 @@ def test_a_run_counts_as_failed_once_the_job_gives_it_up(
     assert (run_row(ended.runs[0])[1], ended.failed) == ("failed", 1)
 
 
+@pytest.mark.parametrize(
+    ("later_ms", "shown"), [(701_000, "11m40s, of which 1m40s in jobs"), (101_000, "1m40s")]
+)
+def test_elapsed_time_says_what_jobs_had_of_it(tmp_path: Path, later_ms: int, shown: str) -> None:
+    first = replace(OWN, state="cancelled", started_ms=1_000, ended_ms=61_000)
+    begin = later_ms - 40_000
+    root = write_set(tmp_path, "s", submission=SENT, job=first)
+    last = replace(first, job_id="8", started_ms=begin, ended_ms=later_ms)
+    write(last, root / "jobs/8.json")
+    drawn = picture(SetEvidence(root), {}, Logs())
+    assert dict(describe(drawn))["elapsed"] == shown
+
+
 def test_an_interrupted_run_has_not_failed(tmp_path: Path) -> None:
     closed = replace(OWN, state="cancelled", ended_ms=9_000)
     root = write_set(tmp_path, "s", submission=SENT, job=closed)
