@@ -136,11 +136,11 @@ def _without_log(
     by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> tuple[str, Symptom] | None:
     """Return the node that failed by itself before all others, if its log is missing."""
-    node = min(ends, key=lambda name: _order(ends[name]), default="")
-    if not node or node in by_node or not by_node or not ends[node].exit:
+    node = ended_first(ends)
+    if not node or node in by_node or not by_node:
         return None
     order = _order(ends[node])
-    if order[0] or any(_order(end) <= order for other, end in ends.items() if other != node):
+    if any(_order(end) <= order for other, end in ends.items() if other != node):
         return None
     text = f"exit code {ends[node].exit}, and its log is missing"
     return node, Symptom(END, text, -1, named="log_missing")
@@ -158,6 +158,12 @@ def _by_exit(
     if any(_order(end) <= order for other, end in ends.items() if other != node):
         return None
     return Symptom(END if by_node[node] else PROGRAM, f"exit code {code}", -1)
+
+
+def ended_first(ends: Mapping[str, Ended]) -> str:
+    """Return the node that failed by itself before all others; "" if none did."""
+    failed = {node: end for node, end in ends.items() if end.exit and not _order(end)[0]}
+    return min(failed, key=lambda node: _order(failed[node]), default="")
 
 
 def _order(end: Ended) -> tuple[bool, int]:

@@ -229,6 +229,7 @@ _LEXICON = re.compile(
     r"|not loaded|truncated|malformed"
     r"|aborted|abort|is not set|already in use|in use by|busy|limit|stopped"
     r"|\berror\b|nothing to|no usable|no \w+ found|quota|read-only|not divisible|duplicate|different"
+    r"|': expected\b"
 )
 """Words of a failure that good programs use, too."""
 _FINE = re.compile(

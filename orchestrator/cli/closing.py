@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
     from orchestrator.evidence.explain import Explanation
     from orchestrator.evidence.picture import SetPicture
-    from orchestrator.model import Site
+    from orchestrator.model import Entry, Site
 
-TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held"})
+TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held", "time_limit"})
+_MOST_OF_A_FILE = 1 << 24
 WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", "partition_limit"})
 """Only others can remove these causes of waiting."""
 
@@ -31,8 +32,9 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
 
     found = explain(SetEvidence(picture.root), picture)
     complete = _COMMANDS.get(found.cause)
-    command = complete(Trouble(picture, found, site)) if complete and picture.record else ""
-    return replace(found, next=command or found.next)
+    way = complete(Trouble(picture, found, site)) if complete and picture.record else ""
+    command, remedy = (way, "") if isinstance(way, str) else way
+    return replace(found, next=command or found.next, remedy=remedy or found.remedy)
 
 
 def with_short_name(command: str, root: Path, site: str | None = None) -> str:
@@ -184,17 +186,24 @@ def _load_image(trouble: Trouble) -> str:
 
 def _is_built(trouble: Trouble) -> bool:
     """Return whether no registry has the image of the set."""
+    record, entry = trouble.picture.record, _entry(trouble)
+    if record is None or entry is None:
+        return False
+    return entry.build is not None and entry.image == record.image
+
+
+def _entry(trouble: Trouble) -> Entry | None:
+    """Return the entry of the set as it would be submitted now; None if it cannot be."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import load_entry
 
     record = trouble.picture.record
     if record is None:
-        return False
+        return None
     with suppress(OrchestratorError):
         names = (record.system, record.workload)
-        entry = load_entry(*names, round=record.round, site=_site(trouble))
-        return entry.build is not None and entry.image == record.image
-    return False
+        return load_entry(*names, round=record.round, site=_site(trouble))
+    return None
 
 
 def _without_sudo(trouble: Trouble) -> str:
@@ -227,7 +236,124 @@ def _look_at_nodes(trouble: Trouble) -> str:
     return advice.look_at_nodes(fold(nodes)) if nodes else ""
 
 
-_COMMANDS: dict[str, Callable[[Trouble], str]] = {
+def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
+    """Submit the set again without the refused variable of --env, and with the others."""
+    from shlex import split
+
+    from orchestrator.evidence.bundle import origins
+    from orchestrator.evidence.sets import SetEvidence
+
+    evidence, record = SetEvidence(trouble.picture.root), trouble.picture.record
+    given = [name for name, origin in origins(evidence).items() if origin == "command line"]
+    named = re.findall(r"\w+", trouble.found.sentence)
+    wrong = next((name for name in given if name in named), "")
+    if not wrong or record is None:
+        return ""
+    options = []
+    config = evidence.layout.bundle / f"config_{record.system}.sh"
+    for line in evidence.findings.text(config).splitlines():
+        name, _, value = line.removeprefix("export ").partition("=")
+        if name in given and name != wrong:
+            with suppress(ValueError):
+                options += ["--env", f"{name}={''.join(split(value))}"]
+    remedy = (
+        f"resume would run the same bundle: submit a new set without `--env {wrong}`, as below, or "
+        "with a correct value"
+    )
+    return join(["orchestrator", *_words(trouble), *options]), remedy
+
+
+def _name_interface(trouble: Trouble) -> str | tuple[str, str]:
+    """Submit the set again without the name of a missing interface: each node then takes the
+    interface of its route to the others."""
+    match = re.search(
+        r"\b(\w+)=(\S+) \((\w+)\): this node has no such.* it has (\S+)", trouble.text
+    )
+    if match is None:
+        return ""
+    network, variable, missing = _site(trouble).network, match[1], match[2]
+    values = {
+        "network.socket_ifname": network.socket_ifname,
+        "network.gloo_socket_ifname": network.gloo_socket_ifname,
+    }
+    nulls = [f"{key}=null" for key, value in values.items() if value == missing]
+    place = "`network.socket_ifname` of the site" if match[3] == "site" else f"`--env {variable}`"
+    remedy = f"name one of {match[4]} in {place}, or leave it to the nodes, as below"
+    return _again(trouble, *nulls), remedy
+
+
+def _put_back(trouble: Trouble) -> str | tuple[str, str]:
+    """Take the missing files of the bundle from an archive that has them as declared."""
+    from orchestrator.evidence.sets import SetEvidence
+
+    evidence = SetEvidence(trouble.picture.root)
+    layout = evidence.layout
+    made = evidence.findings.json(layout.bundle / "manifest.json").get("outputs")
+    declared = made if isinstance(made, dict) else {}
+    named = re.findall(r"[\w./-]+\.\w+(?=, |; if| is missing)", trouble.picture.reason)
+    missing = {name: declared.get(name) for name in named if not (layout.bundle / name).exists()}
+    for archive in sorted(layout.program.glob("*.tar.gz")) if missing else ():
+        if _hashes_in(archive, [*missing]) == missing:
+            words = ["tar", "-xzf", str(archive), "-C", str(layout.bundle), *missing]
+            accepted = ["--edited"] if trouble.found.cause == "bundle_incomplete" else []
+            resume = ["orchestrator", "resume", str(trouble.picture.root), *accepted]
+            text = f"{', '.join(missing)} is missing: take it from the bundle as submitted"
+            return f"{join(words)} && {join(resume)}", text
+    return ""
+
+
+def _hashes_in(archive: Path, names: list[str]) -> dict[str, str]:
+    """Return name -> SHA-256 of files of a bundle's archive, {} if it is damaged."""
+    import hashlib
+    import tarfile
+    import zlib
+
+    found = {}
+    with suppress(OSError, tarfile.TarError, EOFError, zlib.error), tarfile.open(archive) as tar:
+        for member in tar:
+            file = tar.extractfile(member) if member.name in names else None
+            if file is not None and member.size <= _MOST_OF_A_FILE:
+                found[member.name] = hashlib.sha256(file.read()).hexdigest()
+    return found
+
+
+def _longer_job(trouble: Trouble) -> str | tuple[str, str]:
+    """Resume with a longer limit, if no run of the last job ended in time."""
+    from math import ceil
+
+    from orchestrator.errors import SchedulerError
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.render.job_time import MARGIN, JobTime, job_time
+    from orchestrator.scheduler.slurm_nodes import partition_limits
+
+    picture, files = trouble.picture, SetEvidence(trouble.picture.root)
+    job, record = files.job, picture.record
+    if job is None or record is None or record.scheduler != "slurm" or files.finished:
+        return ""
+    took = [run.seconds for run in picture.runs if run.done and run.seconds]
+    entry = None if took else _entry(trouble)
+    each = ceil(MARGIN * min(took, default=0) / 60) if entry is None else job_time(entry).each
+    had = ceil(((job.ended_ms or job.updated_ms) - job.started_ms) / 60_000)
+    # The run took longer than expected.
+    each = each if each > had else 2 * had
+    missing = sum(not run.done for run in picture.runs)
+    minutes = JobTime(each, "").minutes(missing)
+    with suppress(SchedulerError):
+        limits = [*partition_limits(_site(trouble).partition).values()]
+        longest = max((limit or minutes for limit in limits), default=minutes)
+        minutes = min(minutes, longest) if longest > had else minutes
+    words = ["orchestrator", "resume", str(picture.root), "--time", str(minutes)]
+    remedy = f"no run fitted into {had} min: give the next job more time"
+    return join(words), remedy
+
+
+_COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {
+    "input_refused": _correct_value,
+    "bad_argument": _correct_value,
+    "no_interface": _name_interface,
+    "bundle_edited": _put_back,
+    "bundle_incomplete": _put_back,
+    "time_limit": _longer_job,
     "data_unset": _name_data,
     "data_missing": _find_data,
     "image_absent": _load_image,
@@ -238,4 +364,4 @@ _COMMANDS: dict[str, Callable[[Trouble], str]] = {
     "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
     "nodes_unavailable": _look_at_nodes,
 }
-"""Cause -> its command; other causes use their rule's."""
+"""Cause -> its command, or command and remedy; other causes use their rule's."""

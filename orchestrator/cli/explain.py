@@ -56,11 +56,19 @@ def explanation_lines(
     from orchestrator.words import wrapped
 
     fix = [f"fix: {found.remedy}"] if found.remedy else []
-    prose = [f"{picture.set_id} is {picture.state}: {found.sentence}", *fix]
+    prose = [f"{picture.set_id} {_predicate(picture.state, found)}", *fix]
     prose += [f"  {proof}" for proof in found.evidence]
     command = with_short_name(found.next, picture.root, site)
     lines = [part for line in prose for part in wrapped(line, width)]
     return [*lines, *([f"  {command}"] if command else [])]
+
+
+def _predicate(state: str, found: Explanation) -> str:
+    """Return the state and the sentence as the predicate of the set."""
+    if state == "complete" and found.cause != state:
+        return f"ended; {found.sentence}"
+    verb = {"time_limit": "ended at its time limit", "failed": "failed"}.get(state, f"is {state}")
+    return f"{verb}: {found.sentence}"
 
 
 COMMAND = Command(

@@ -16,8 +16,17 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from orchestrator.causes.cause import ECHO, MACHINE, MENTION, PROGRAM, RESUME, SYMPTOM, Cause
-from orchestrator.causes.first import Ended, first_cause, known, sentence
+from orchestrator.causes.cause import (
+    ECHO,
+    LEAVE_OUT,
+    MACHINE,
+    MENTION,
+    PROGRAM,
+    RESUME,
+    SYMPTOM,
+    Cause,
+)
+from orchestrator.causes.first import Ended, ended_first, first_cause, known, sentence
 from orchestrator.causes.forms import is_job_cancelled, is_of_slurm, is_outer_end
 from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
@@ -54,9 +63,12 @@ _NODES = re.compile(r"(all \d+ nodes|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
 _PULL = re.compile(r"cannot pull (.*)", re.DOTALL)
 """The engine's error follows, in a program's words."""
+_NAN_RECORD = re.compile(rb":::MLLOG [^\n]*: NaN[,}][^\n]*")
 _LAST_BYTES = 4096
 UNKNOWN = "unknown"
 _TRY_AGAIN = "orchestrator resume "
+_OF_A_NODE = frozenset({"killed", "crash", "log_missing"})
+"""Causes that blame a node that failed first in each attempt, as does an end without any line."""
 SLURM_ENDS = ("time_limit", "cancelled", "preempted")
 """How a job ended, not why."""
 _NEXT = {
@@ -70,6 +82,7 @@ _NEXT = {
     "damaged": "orchestrator score {set}",
 }
 _LOG = "orchestrator logs {set} --run {run} --attempt {attempt}"
+_JOB_LOG = "orchestrator logs {set} --job"
 _SILENT = {
     "hung": (
         "nothing to do: the nodes record what their processes do, then the run is repeated",
@@ -81,7 +94,7 @@ _SILENT = {
             "and "
             "`resume`"
         ),
-        "orchestrator logs {set} --job",
+        _JOB_LOG,
     ),
     "silent": ("nothing to do: at the limit the loop ends the attempt and repeats the run", _LOG),
 }
@@ -128,6 +141,11 @@ class Explanation:
         }
 
 
+def _cut(text: str) -> str:
+    """Return one line of at most MOST_TEXT characters, which shows that it was cut."""
+    return line(text, MOST_TEXT) if len(text) <= MOST_TEXT else f"{line(text, MOST_TEXT - 4)} ..."
+
+
 def _who(first: tuple[str, Symptom]) -> str:
     """Return the node of a line, and its rank if the line has a rank."""
     node, symptom = first
@@ -164,7 +182,7 @@ class _Set:
         return Proof(
             self.named(path),
             ends.line(offset) if ends and offset >= 0 else 0,
-            line(text, MOST_TEXT),
+            _cut(text),
         )
 
     def by(
@@ -214,6 +232,8 @@ class _Set:
             return self.died()
         if picture.state == "complete" and picture.given_up:
             return self.gave_up()
+        if picture.state == "complete" and (diverged := self.diverged()):
+            return diverged
         if picture.state == "running":
             return self.goes_on()
         text = picture.pulling or picture.meaning
@@ -222,7 +242,7 @@ class _Set:
         return Explanation(
             picture.state,
             picture.state,
-            line("; ".join(filter(None, (text, again))), MOST_TEXT),
+            _cut("; ".join(filter(None, (text, again)))),
             next=self.command(template),
             evidence=proofs,
         )
@@ -236,13 +256,13 @@ class _Set:
     def failure_of(self, run: RunPicture) -> Proof:
         """Return the record of the last failed attempt of a run that was tried again."""
         path = self.files.layout.attempt_state(run.run, run.failed_attempt)
-        return Proof(self.named(path), 0, line(run.failure, MOST_TEXT))
+        return Proof(self.named(path), 0, _cut(run.failure))
 
     def waits(self) -> Explanation:
         """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
         picture, asked, queued = self.picture, self.files.submission, self.picture.state in QUEUED
         text = (asked.error or picture.reason) if not queued and asked else picture.job_reason
-        proofs = [Proof(advice.QUEUE_LISTING, 0, line(text, MOST_TEXT))] if queued and text else []
+        proofs = [Proof(advice.QUEUE_LISTING, 0, _cut(text))] if queued and text else []
         if not queued and asked:
             proofs = [self.in_file(self.files.layout.submission(asked.number), text.split("\n")[0])]
         cause = cause_in(text, REASONS)
@@ -258,7 +278,7 @@ class _Set:
         return Explanation(
             picture.state,
             UNKNOWN,
-            line(f"{STATES[picture.state]}: {text}", MOST_TEXT),
+            _cut(f"{STATES[picture.state]}: {text}"),
             next=self.command(_NEXT.get(picture.state, RESUME)),
             evidence=proofs,
         )
@@ -284,7 +304,7 @@ class _Set:
             remedy, template = _SLOW if slow or not late else _LATE
             attempt = RunRecord(run=late.run, attempt=late.attempt) if late else None
             command = self.command(template, attempt=attempt)
-            return Explanation("running", "slow", line(text, MOST_TEXT), remedy, command, proofs)
+            return Explanation("running", "slow", _cut(text), remedy, command, proofs)
         nexp = picture.record.nexp if picture.record else 0
         now = ", ".join(f"run {run.run} (attempt {run.attempt})" for run in picture.going)
         again = [run for run in picture.runs if run.failure and run.state in ("running", "queued")]
@@ -307,7 +327,7 @@ class _Set:
     def signs_of_life(self, run: int, attempt: int, silence: RunSilence | None) -> list[Proof]:
         """Return the loop's last record of a run, and its log's last MLLOG key and age."""
         proofs = []
-        if silence and silence.record:
+        if silence and silence.silence and silence.silence.quiet_s >= 1 and silence.record:
             proofs = [Proof(self.named(silence.file), 0, silence.record)]
         age = next((one.age for one in self.picture.going if one.run == run), "")
         keys = self.last_key(RunRecord(run=run, attempt=attempt))
@@ -319,10 +339,55 @@ class _Set:
         """Explain the newest of the runs that used all their attempts."""
         found, last = self.died(), self.last_attempt()
         run = last.run if last else self.picture.given_up[-1]
-        text = f"run {run} failed: {found.sentence}"
+        text = f"run {run} of {len(self.picture.runs)} failed: {found.sentence}"
         remedy = found.remedy or f"look at its log (`logs --run {run}`), then try again"
         command = found.next if found.next.startswith(_TRY_AGAIN) else self.command(RESUME)
-        return replace(found, sentence=line(text, MOST_TEXT), remedy=remedy, next=command)
+        is_of_node = found.cause in _OF_A_NODE or (found.cause == UNKNOWN and not found.remedy)
+        if is_of_node and last and (node := self.culprit(last)):
+            remedy = f"it failed first in every attempt of the run: leave it out; {remedy}"
+            command = self.command(LEAVE_OUT, node)
+        return replace(found, sentence=_cut(text), remedy=remedy, next=command)
+
+    def culprit(self, last: RunRecord) -> str:
+        """Return the node that failed first, and with its own exit code, in all attempts of a run
+        that one job made, several; "" without such a node. Slurm alone can leave it out."""
+        record = self.picture.record
+        attempts = [
+            attempt
+            for number in self.files.attempts_of(last.run)
+            if (attempt := self.files.attempt(last.run, number)) is not None
+            and attempt.job_id == last.job_id
+        ]
+        first = {ended_first(self.ends(attempt)) for attempt in attempts}
+        node = first.pop() if len(first) == 1 and len(attempts) > 1 else ""
+        alone = all(
+            [*attempt.exit_codes.values()].count(attempt.exit_codes[node]) == 1
+            for attempt in attempts
+            if node
+        )
+        is_slurm = record is not None and record.scheduler == "slurm"
+        return node if alone and is_slurm and len(last.nodes) > 1 and is_node_name(node) else ""
+
+    def diverged(self) -> Explanation | None:
+        """Explain the newest run that missed the target, if its log shows NaN."""
+        missed = [run for run in self.picture.runs if run.outcome == "not_converged"]
+        for run in reversed(missed[-MOST_EVIDENCE:]):
+            attempt = self.files.attempt(run.run, run.attempt)
+            for node, log in self.logs(attempt) if attempt else ():
+                if proofs := self.not_finite(log):
+                    cause = BY_NAME["nan_loss"]
+                    which = f"run {run.run} of {len(self.picture.runs)}"
+                    text = f"{which} did not reach the target: {cause.sentence}"
+                    return self.by(cause, text, proofs, node, attempt)
+        return None
+
+    def not_finite(self, log: LogEnds) -> list[Proof]:
+        """Return the first record with NaN of a log, or else its first line about NaN."""
+        if record := _NAN_RECORD.search(log.text):
+            text = _cut(record[0].decode("utf-8", "replace"))
+            return [Proof(self.named(log.path), log.line(record.start()), text)]
+        of_nan = (it for it in symptoms(log.text) if it.cause == "nan_loss")
+        return [self._proof(log, it) for it in of_nan][:1]
 
     def died(self) -> Explanation:
         attempt = self.last_attempt()
@@ -330,18 +395,7 @@ class _Set:
         by_node = {node: symptoms(log.text) for node, log in logs.items()}
         if attempt:
             self._take_errors(attempt, by_node)
-        ends = {}
-        if attempt:
-            node_records = self.files.ends(attempt.run, attempt.attempt)
-            ends = {
-                node: Ended(
-                    attempt.exit_codes.get(node),
-                    node_records[rank].end_ms - node_records[rank].start_ms
-                    if rank in node_records
-                    else None,
-                )
-                for rank, node in enumerate(attempt.nodes)
-            }
+        ends = self.ends(attempt) if attempt else {}
         first = first_cause(by_node, ends)
         cause = known(first[1]) if first else None
         if first is not None and first[1].grade == MENTION and (end := self.by_slurm(attempt)):
@@ -358,10 +412,21 @@ class _Set:
             if first[1].offset >= 0:
                 context = self.context(logs[first[0]], first[1].offset)
             if cause.name in GENERIC and (first[1].offset >= 0 or first[1].raised):
-                text = line(f"{text}: {without_prefixes(first[1].text).strip()}", MOST_TEXT)
+                text = _cut(f"{text}: {without_prefixes(first[1].text).strip()}")
             proofs = [*self.proofs(first, logs, by_node), *context, *self.last_key(attempt)]
             return self.by(cause, text, proofs, first[0], attempt)
-        return self.not_known(attempt, first, logs)
+        return self.not_known(attempt, first, logs, first[0] if first else ended_first(ends))
+
+    def ends(self, attempt: RunRecord) -> dict[str, Ended]:
+        """Return how each node of an attempt ended."""
+        records = self.files.ends(attempt.run, attempt.attempt)
+        return {
+            node: Ended(
+                attempt.exit_codes.get(node),
+                records[rank].end_ms - records[rank].start_ms if rank in records else None,
+            )
+            for rank, node in enumerate(attempt.nodes)
+        }
 
     def _take_errors(self, attempt: RunRecord, by_node: dict[str, list[Symptom]]) -> None:
         """Put the errors that processes reported themselves before the symptoms of each log."""
@@ -462,7 +527,7 @@ class _Set:
     def _quoted(self, log: LogEnds, offset: int, text: bytes) -> list[Proof]:
         proofs = []
         for raw in text.split(b"\n"):
-            shown = line(raw[:MOST_TEXT].decode("utf-8", "replace"), MOST_TEXT)
+            shown = _cut(raw[: 2 * MOST_TEXT].decode("utf-8", "replace"))
             if shown.strip() and not (is_bookkeeping(shown) or ":::MLLOG" in shown):
                 proofs.append(Proof(self.named(log.path), log.line(offset), shown))
             offset += len(raw) + 1
@@ -547,7 +612,7 @@ class _Set:
             if cause := refused_step(symptom.text) or known(symptom):
                 text = cause.sentence
                 if cause.name in GENERIC:
-                    text = line(f"{text}: {without_prefixes(symptom.text).strip()}", MOST_TEXT)
+                    text = _cut(f"{text}: {without_prefixes(symptom.text).strip()}")
                 in_output = (cause, text, proofs, "")
         # Slurm prints "CANCELLED" for every step that the loop ends, so it counts after all else.
         if in_output is not None and in_output[0].grade < ECHO:
@@ -557,7 +622,7 @@ class _Set:
         cause = cause_in(ended, REASONS) if picture.state == "lost" else None
         if cause and (cause.grade == MACHINE or not job):
             text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
-            yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, line(text, MOST_TEXT))], ""
+            yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, _cut(text))], ""
         began = self.files.job.started_ms if self.files.job else 0
         for aside in read_told(self.files).aside:
             if aside.time_ms and aside.time_ms < began:
@@ -566,7 +631,7 @@ class _Set:
             if cause := BY_NAME.get(meaning(aside.reason, ())[0]):
                 yield cause, sentence(cause, aside.node), proof, aside.node
             elif aside.kind == "check" and aside.reason:
-                unfit = replace(UNFIT, sentence=line(aside.reason, MOST_TEXT))
+                unfit = replace(UNFIT, sentence=_cut(aside.reason))
                 yield unfit, sentence(unfit, aside.node), proof, aside.node
         for reason, path in (
             (attempt.reason, self.files.layout.attempt_state(attempt.run, attempt.attempt))
@@ -580,24 +645,28 @@ class _Set:
             if cause is None and (pull := _PULL.search(reason)):
                 cause = BY_NAME.get(meaning(pull[1], ())[0])
             if cause is None and (check := _CHECK.search(reason)):
-                cause = replace(ALL_UNFIT, sentence=line(check[1], MOST_TEXT))
+                cause = replace(ALL_UNFIT, sentence=_cut(check[1]))
             if cause is not None:
                 told = sentence(cause, who[1] if (who := _NODES.match(reason)) else "")
                 yield cause, told, [self.in_file(path, reason)], ""
         if picture.state == "time_limit":
             cause = next(cause for cause in REASONS if cause.name == "time_limit")
-            yield (
-                cause,
-                cause.sentence,
-                [Proof("", 0, picture.reason)] if picture.reason else [],
-                "",
-            )
+            proof = [Proof("", 0, picture.reason)] if picture.reason else []
+            text = f"{picture.done} of {count(len(picture.runs), 'run')} done"
+            if not self.files.finished:
+                text = "no run of the last job ended in time"
+            yield cause, text, proof, ""
         if in_output is not None and in_output[0].grade == ECHO:
             yield in_output
 
     def not_known(
-        self, attempt: RunRecord | None, first: tuple[str, Symptom] | None, logs: dict[str, LogEnds]
+        self,
+        attempt: RunRecord | None,
+        first: tuple[str, Symptom] | None,
+        logs: dict[str, LogEnds],
+        node: str,
     ) -> Explanation:
+        """`node`: the one to look at, "" if none stands out."""
         proofs = self.proofs(first, logs, {}) if first else []
         if first and first[1].offset >= 0:
             proofs += self.context(logs[first[0]], first[1].offset)
@@ -605,7 +674,7 @@ class _Set:
         remedy = ""
         found = self.in_output()
         if found and (first is None or _is_deeper(found[0], first[1])):
-            first, proofs = None, found[1]
+            first, proofs, attempt = None, found[1], None
             reason = without_prefixes(found[0].text).strip()
             remedy = "look at the lines around it in the job's output"
         if first and first[1].offset >= 0 and first[1].grade < ECHO:
@@ -614,14 +683,16 @@ class _Set:
                 "look at the frames above the quoted line, at the same time in the other nodes' "
                 "logs, and at the node's kernel log"
             )
-        if not proofs and logs and (proofs := self.last_lines(next(iter(logs.values())))):
+        log = logs.get(node) or next(iter(logs.values()), None)
+        if not proofs and log and (proofs := self.last_lines(log)):
             reason = f"{reason}; the log ends with: {proofs[-1].text.strip()}".removeprefix("; ")
         if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
             output = self.files.layout.job_output(self.picture.job_id)
             last = last_line(output)
             proofs = [self.in_file(output, last)] if last else []
         text = f"cause unknown: {reason}" if reason else "cause unknown"
-        template = _LOG if attempt else "orchestrator logs {set} --job"
+        template = f"{_LOG} --node {{node}}" if node else _LOG
+        template = template if attempt else _JOB_LOG
         if self.picture.state == "lost" and self.started_job and first is None:
             template = RESUME
             remedy = remedy or (
@@ -630,9 +701,9 @@ class _Set:
         return Explanation(
             self.picture.state,
             UNKNOWN,
-            line(text, MOST_TEXT),
+            _cut(text),
             remedy,
-            self.command(template, attempt=attempt),
+            self.command(template, node, attempt),
             [*proofs, *self.last_key(attempt)],
         )
 

@@ -12,6 +12,7 @@ from orchestrator.evidence.progress import read_end
 from orchestrator.onnode.set.ledger import MARK
 from orchestrator.scheduler.slurm_step import STEP_REMARKS
 
+EDITED = f"{RESUME} --edited"
 SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
 _PREFLIGHT = "orchestrator doctor --nodes {nodes}"
 _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
@@ -75,6 +76,18 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "a file system is full",
           "remove old files, then resume",
           "gb free, at least | no inodes free | no space left on device | disk quota exceeded"),
+    Cause("no_interface", PROGRAM, SUBMIT,
+          "the named network interface is missing",
+          "correct `network.socket_ifname` of the site; the reason names those of the nodes",
+          "has no such interface; it has"),
+    Cause("bundle_incomplete", PROGRAM, SUBMIT,
+          "a file of the set's bundle is missing",
+          "take it from the set's program/, which has the bundle as submitted",
+          "is missing from this bundle"),
+    Cause("bundle_edited", PROGRAM, EDITED,
+          "the set's bundle was edited",
+          "if it is meant, resume with --edited; otherwise put the files back",
+          "the bundle was edited since it was declared"),
     Cause("run_timeout", SYMPTOM, "orchestrator logs {set} --run {run}",
           "a run did not end within its time-out",
           "it hung, or `run_timeout_s` is too short for it",

@@ -172,6 +172,14 @@ class SetEvidence:
         return queued if queued and self.extended else 0
 
     @property
+    def finished(self) -> list[int]:
+        """Return the runs that the last job finished."""
+        if self.record is None or self.job is None:
+            return []
+        records = (self.run(run) for run in range(1, self.record.nexp + 1))
+        return [run.run for run in records if run and run.done and run.job_id == self.job.job_id]
+
+    @property
     def bundle_problem(self) -> str:
         """Return why the declared bundle is unusable; "" if it is there."""
         return bundle_problem(

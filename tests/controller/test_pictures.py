@@ -754,10 +754,10 @@ def test_a_complete_set_with_failed_runs_is_in_trouble(tmp_path: Path, cli: Comm
     drawn = picture(SetEvidence(root), job("COMPLETED"), Logs())
     assert headline(drawn).startswith("complete  1/3 done  2 failed")
     why, fix, command = closing_lines(drawn)
-    assert why == "why: run 2 failed: the memory of a GPU is used up"
+    assert why == "why: run 2 of 3 failed: the memory of a GPU is used up"
     assert fix.startswith("fix: ") and command == f"  orchestrator resume {root}"
     explained = cli("explain", root).out
-    assert "run 2 failed: the memory of a GPU is used up" in explained
+    assert "run 2 of 3 failed: the memory of a GPU is used up" in explained
     assert explained.endswith(f"{command}\n")
     assert command in cli("status", root).out.splitlines()
 
@@ -832,7 +832,7 @@ def test_run_says_why_no_run_of_a_complete_set_has_a_result(
     cli("run", *words)
     last = [line for line in (cli.out + cli.err).splitlines() if line][-3:]
     assert cli.code == ExitCode.NO_SCORE and "complete  0/1 done  1 failed" in cli.out
-    assert last[0].startswith("why: run 1 failed: ")
+    assert last[0].startswith("why: run 1 of 1 failed: ")
     assert last[1] == "fix: look at its log (`logs --run 1`), then try again"
     assert last[2].startswith(f"  orchestrator resume {tmp_path}/sets/")
     explained = cli("explain", last[2].split()[-1]).out

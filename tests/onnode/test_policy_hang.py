@@ -232,10 +232,11 @@ def test_the_evidence_explains_a_run_that_ended_by_itself() -> None:
     doing = {node: STOPPED if node == "c" else WAITS for node in FOUR}
     exits = dict.fromkeys(FOUR, 134)
     found = decide(AttemptFacts(2, FOUR, exits, doing=doing))
-    assert found.reason == (f"node c (rank 2) stands out: {STOPPED}; all 4 nodes exited 134")
+    ended = "all 4 nodes exited 134 (killed by signal 6)"
+    assert found.reason == f"node c (rank 2) stands out: {STOPPED}; {ended}"
     assert found.blamed == (("c", "hung", f"run 2 hung there: {STOPPED}"),)
     alike = decide(AttemptFacts(2, FOUR, exits, doing=dict.fromkeys(FOUR, WAITS)))
-    assert (alike.reason, alike.blamed) == ("all 4 nodes exited 134", ())
+    assert (alike.reason, alike.blamed) == (ended, ())
 
 
 def test_ranks_have_other_numbers_on_every_node() -> None:

@@ -393,3 +393,17 @@ def test_the_first_cause_stands_before_all_else() -> None:
     assert outcome(OK, timed_out=60, cause="b: a GPU is gone from the bus").reason.startswith(
         "b: a GPU is gone"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (137, "exited 137 (killed by signal 9)"),
+        (139, "exited 139 (killed by signal 11)"),
+        (130, "exited 130"),
+        (9, "exited 9"),
+    ],
+)
+def test_an_exit_code_of_a_signal_is_explained(code: int, text: str) -> None:
+    exits = {"a": 143, "b": code, "c": 143, "d": 143}
+    assert outcome(exits=exits).reason == f"node b (rank 1) {text}, the other 3 were stopped"

@@ -142,7 +142,10 @@ def test_evidence_of_a_silent_run_is_there_before_it_ends_by_itself(sets: Sets) 
     assert world.end() == 0
     assert world.set.events("hung") == [] and len(world.set.events("look")) == 1
     reason = world.set.attempt(1, 1)["reason"]
-    assert reason == f"node n2 (rank 1) stands out: {run.doing}; all 2 nodes exited 134"
+    assert (
+        reason
+        == f"node n2 (rank 1) stands out: {run.doing}; all 2 nodes exited 134 (killed by signal 6)"
+    )
     assert world.set.excluded() == [("n2", 1)]
 
 

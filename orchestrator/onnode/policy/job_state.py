@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TIME_LIMIT = ("time_limit", "the time limit of the job is near")
+TIME_LIMIT = ("time_limit", "the job reached its time limit")
 CANCELLED = ("cancelled", "ended by a signal (scancel or cancel)")
 UNEXPLAINED = ("paused", "ended by a signal, and the scheduler does not say why")
 PREEMPTED = ("paused", "pre-empted by a job of higher priority")

@@ -23,6 +23,9 @@ QUICK_MS = 60_000
 TOGETHER_MS = 500
 """Nodes that end this close together do so in any order."""
 
+SIGNALS = (4, 6, 7, 8, 9, 11)
+"""Signals that end a program which fails, or that another sends to kill it."""
+
 MOST_ENDS = 3
 """Ends of nodes, and nodes of an end, in a reason."""
 
@@ -255,7 +258,7 @@ def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
             text = "did not end" if silent_ms is None else f"went silent {_moment(silent_ms)}"
             ends.append((1, end_ms if silent_ms is None else silent_ms, node, text))
         elif code not in (0, ENDED_BY_US):
-            ends.append((1, end_ms, node, f"exited {code}"))
+            ends.append((1, end_ms, node, exited(code)))
     if ends:
         return {node: text for _, _, node, text in sorted(ends, key=lambda end: end[:2])}
     quiet = [node for node in attempt.ranks if codes[node] == 0]
@@ -265,7 +268,13 @@ def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
         return dict.fromkeys(quiet, "ended without a result")
     if attempt.timed_out:
         return {}
-    return {node: f"exited {code}" for node, code in codes.items() if code}
+    return {node: exited(code) for node, code in codes.items() if code}
+
+
+def exited(code: int) -> str:
+    """Return `exited 137 (killed by signal 9)`."""
+    signal = code - 128
+    return f"exited {code} (killed by signal {signal})" if signal in SIGNALS else f"exited {code}"
 
 
 def _moment(ms: float) -> str:
