@@ -128,6 +128,8 @@ class Explanation:
     remedy: str = ""
     next: str = ""
     evidence: list[Proof] = field(default_factory=list)
+    node: str = ""
+    """The node that failed first, if known."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -200,6 +202,7 @@ class _Set:
             cause.remedy,
             self.command(cause.next, node, attempt),
             [*proofs],
+            node,
         )
 
     def command(self, template: str, node: str = "", attempt: RunRecord | None = None) -> str:
@@ -343,14 +346,14 @@ class _Set:
         remedy = found.remedy or f"look at its log (`logs --run {run}`), then try again"
         command = found.next if found.next.startswith(_TRY_AGAIN) else self.command(RESUME)
         is_of_node = found.cause in _OF_A_NODE or (found.cause == UNKNOWN and not found.remedy)
-        if is_of_node and last and (node := self.culprit(last)):
-            remedy = f"it failed first in every attempt of the run: leave it out; {remedy}"
-            command = self.command(LEAVE_OUT, node)
+        if is_of_node and last and self.failed_always(found.node, last):
+            remedy = f"{found.node} failed in every attempt of the run: leave it out; {remedy}"
+            command = self.command(LEAVE_OUT, found.node)
         return replace(found, sentence=_cut(text), remedy=remedy, next=command)
 
-    def culprit(self, last: RunRecord) -> str:
-        """Return the node that failed first, and with its own exit code, in all attempts of a run
-        that one job made, several; "" without such a node. Slurm alone can leave it out."""
+    def failed_always(self, node: str, last: RunRecord) -> bool:
+        """Return whether a node failed alike in all attempts of a run that one job made, several,
+        and no other node did. Slurm alone can leave it out."""
         record = self.picture.record
         attempts = [
             attempt
@@ -358,15 +361,13 @@ class _Set:
             if (attempt := self.files.attempt(last.run, number)) is not None
             and attempt.job_id == last.job_id
         ]
-        first = {ended_first(self.ends(attempt)) for attempt in attempts}
-        node = first.pop() if len(first) == 1 and len(attempts) > 1 else ""
-        alone = all(
-            [*attempt.exit_codes.values()].count(attempt.exit_codes[node]) == 1
+        code = last.exit_codes.get(node)
+        alike = all(
+            [other for other, its in attempt.exit_codes.items() if its == code] == [node]
             for attempt in attempts
-            if node
         )
         is_slurm = record is not None and record.scheduler == "slurm"
-        return node if alone and is_slurm and len(last.nodes) > 1 and is_node_name(node) else ""
+        return alike and is_slurm and len(attempts) > 1 < len(last.nodes)
 
     def diverged(self) -> Explanation | None:
         """Explain the newest run that missed the target, if its log shows NaN."""
@@ -705,6 +706,7 @@ class _Set:
             remedy,
             self.command(template, node, attempt),
             [*proofs, *self.last_key(attempt)],
+            node,
         )
 
 

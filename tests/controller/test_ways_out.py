@@ -70,6 +70,7 @@ def _no_slurm(fake: Any) -> None:
     [
         ([{"lab2": 137, "lab1": 143}] * 3, "resume {root} --exclude lab2"),
         ([{"lab2": 137, "lab1": 1}] * 3, "resume {root} --exclude lab2"),
+        ([{"lab1": 1, "lab2": 137}, {"lab2": 137, "lab1": 1}], "resume {root} --exclude lab2"),
         ([{"lab2": 9, "lab1": 143}] * 2, "resume {root} --exclude lab2"),
         ([{"lab2": 137, "lab1": 143}, {"lab1": 137, "lab2": 143}], "resume {root}"),
         ([{"lab2": 137, "lab1": 137}] * 3, "resume {root}"),
