@@ -175,8 +175,9 @@ class SchedulerError(OrchestratorError):
         stdout: str = "",
         stderr: str = "",
         hint: str = "",
+        fix: Fix | None = None,
     ) -> None:
-        super().__init__(message, hint=hint)
+        super().__init__(message, hint=hint, fix=fix)
         self.argv = argv or []
         self.returncode = returncode
         self.stdout = stdout

@@ -1,14 +1,15 @@
 """Submit the missing runs of a set: the same bundle again, from its first unfinished run on.
 
---nexp N gives the set more runs, up to N in all: they are declared in its ledger, and the score
-takes them. A set does not shrink.
+--nexp N gives the set more runs, up to N in all: they are declared in its ledger, and a score needs
+all N. A set does not shrink.
 
 Refused while a job of the set is alive, and if all runs are done. Earlier attempts stay recorded.
 --spares, --side-by-side, --exclude, --time, --sbatch, --dependency and --begin apply to this job
 alone: they are passed on the scheduler's command line, and the set's bundle stays unchanged.
 
 A wrong --env or --override is in the bundle: submit a new set, or edit its bundle/config_*.sh and
-resume with --edited. `score` names an edit between runs.
+resume with --edited. `score` names an edit between runs. A deleted file is put back as it was
+declared, which also undoes an edit.
 
 example:
   orchestrator resume                                # the newest set
@@ -53,7 +54,12 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
-    add_number(parser, "--nexp", "N", "extend the set to N runs (default: as it was declared)")
+    add_number(
+        parser,
+        "--nexp",
+        "N",
+        "extend the set to N runs, all of which its score needs (default: as it was declared)",
+    )
     add_allocation(parser)
     add_option(
         parser,
@@ -107,6 +113,7 @@ def run(args: Namespace) -> int:
         allocation=allocation,
         edited=args.edited,
         nexp=args.nexp or 0,
+        note=note,
     )
     _note_excluded(run_set, allocation.exclude)
     if args.json:

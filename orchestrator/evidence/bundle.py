@@ -44,6 +44,25 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
     return dict(sorted(found.items()))
 
 
+def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
+    """Return the named files of a bundle's archive by whomever: {} of a damaged one, and nothing
+    beyond MOST_BYTES."""
+    import io
+    import tarfile
+    import zlib
+
+    found: dict[str, bytes] = {}
+    try:
+        content = zlib.decompressobj(31).decompress(archive, MOST_BYTES)  # 31: a gzip header
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+            for member in tar:
+                if member.name in names and (file := tar.extractfile(member)):
+                    found[member.name] = file.read()
+    except (OSError, KeyError, ValueError, zlib.error, tarfile.TarError):
+        pass
+    return found
+
+
 def _scripts(evidence: SetEvidence) -> list[str]:
     """Return the names of the files that set variables, in their order."""
     names = evidence.findings.names(evidence.layout.bundle)

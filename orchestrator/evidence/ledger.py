@@ -113,9 +113,14 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
         *_attempts(whole, evidence),
         *_results(whole, evidence),
     ]
-    found = tuple(dict.fromkeys(problems))
+    # Several records of one file, such as an attempt's start and end, have the same problem.
+    found: dict[str, Mismatch] = {}
+    for problem in problems:
+        found.setdefault(str(problem), problem)
     copy_of, clock = ledger.original(root, whole), tuple(_clock_steps(whole))
-    return LedgerVerdict(ledger.head(whole), len(whole), torn, copy_of, found, clock, anchors)
+    return LedgerVerdict(
+        ledger.head(whole), len(whole), torn, copy_of, tuple(found.values()), clock, anchors
+    )
 
 
 def printed(evidence: SetEvidence) -> list[Anchor]:
@@ -283,17 +288,18 @@ def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> Iterator[Mismatch]:
     folder = evidence.layout.bundle
     if evidence.bundle_problem:
-        yield Mismatch(0, "bundle", "missing, but declared in the ledger")
+        yield Mismatch(0, "bundle", "is missing")
         return
     try:
         now = bundle.changed(bundle.hashes(folder), folder, sha256)
     except OSError as error:
         yield Mismatch(0, "bundle", f"cannot be read: {error.strerror or error}")
         return
-    for name in bundle.unexpected(now, bundle.accepted(entries)):
-        gone = now.get(name) == ""
-        text = "missing, but declared" if gone else "is not what was declared or recorded"
-        yield Mismatch(0, f"bundle/{name}", text)
+    missing, edited = bundle.unexpected(now, bundle.accepted(entries))
+    for name in missing:
+        yield Mismatch(0, f"bundle/{name}", "is missing")
+    for name in edited:
+        yield Mismatch(0, f"bundle/{name}", "was edited since it was declared")
 
 
 def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:

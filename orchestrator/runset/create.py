@@ -17,6 +17,7 @@ from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.new import new_set, new_set_id
 from orchestrator.onnode.set.sharing import give, show, umask_for
 from orchestrator.render import write_bundle
+from orchestrator.runset.bundle import is_declared
 from orchestrator.runset.find import foreign
 from orchestrator.words import quoted
 
@@ -130,7 +131,7 @@ def create(
 
 
 def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
-    """Return this user's newest set with this `record` that never had a job.
+    """Return this user's newest set with this `record` and its bundle that never had a job.
 
     A set that somebody is about to submit is left alone: its lock and submission exist in
     milliseconds.
@@ -149,8 +150,9 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
             and not being_made
             and not layout.lock.exists()
             and not foreign(layout)
+            and is_declared(run_set := RunSet(layout, mine))
         ):
-            return RunSet(layout, mine)
+            return run_set
     return None
 
 

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.evidence.files import Findings
-from orchestrator.evidence.sets import MOST_RUNS, RunSet, SetEvidence
+from orchestrator.evidence.sets import MOST_RUNS, RunSet
 from orchestrator.onnode.kernel.records import write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import HeldError
 from orchestrator.onnode.set.new import largest_root
+from orchestrator.runset.bundle import check_bundle
 from orchestrator.words import count, quoted
 
 
@@ -43,18 +44,6 @@ def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
         raise SetError(
             f"the bundle of {run_set.name} is of an earlier version, which takes no more runs",
             hint="orchestrator submit makes a new set",
-        )
-
-
-def check_bundle(run_set: RunSet, nexp: int = 0) -> None:
-    """Raise SetError if the bundle that the set was declared with is missing."""
-    record, layout = run_set.record, run_set.layout
-    if SetEvidence(layout.root).bundle_problem:
-        raise SetError(
-            f"the bundle of {run_set.name} is missing, which its jobs run: {layout.bundle}",
-            hint="put it back from a copy, or make a new set: orchestrator submit "
-            f"{quoted(record.system)} {quoted(record.workload)} --nexp "
-            f"{quoted(nexp or record.nexp)}",
         )
 
 

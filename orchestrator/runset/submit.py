@@ -9,30 +9,30 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
+from orchestrator.errors import Fix, SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.lock import Lock
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.program import LOADER, Program, walk
+from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.kernel.records import Holder, JobRecord, numbered, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
-from orchestrator.onnode.set.bundle import keep
 from orchestrator.onnode.set.lease import HeldError, Lease
 from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.extend import check_bundle, check_extension, extend, with_extension
+from orchestrator.runset.bundle import put_back, verified_bundle
+from orchestrator.runset.extend import check_extension, extend, with_extension
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 from orchestrator.words import count, quoted
 
@@ -115,15 +115,16 @@ def submit(
     allocation: Allocation = AS_RENDERED,
     edited: bool = False,
     nexp: int = 0,
+    note: Callable[[str], object] = lambda _: None,
     world: World = THIS,
 ) -> SubmissionRecord:
     """Submit the set's job; return the valid submission.
 
     `allocation`: options beyond the set's bundle. `edited` accepts the bundle's files as they are
-    now. `nexp` extends the set (extend.py). A job that has closed the set is waited for, half a
-    minute at most. Raises SetError if another controller works on the set, a job of it is alive, or
-    no run is missing; SchedulerError if the scheduler refused; SchedulerUnknown if a job may exist
-    now.
+    now. `nexp` extends the set (extend.py). `note` gets a line on deleted files of the bundle that
+    are put back. A job that has closed the set is waited for, half a minute at most. Raises
+    SetError if another controller works on the set, a job of it is alive, or no run is missing;
+    SchedulerError if the scheduler refused; SchedulerUnknown if a job may exist now.
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
@@ -134,6 +135,7 @@ def submit(
         with suppress(OSError):  # storage that allows neither write reports it then
             remove_unfinished(run_set.layout, world)
         run_set = _restore(run_set, world)
+        put_back(run_set, note, world)
         check_extension(run_set, nexp, world)
         if nexp <= run_set.record.nexp:
             _refuse_finished(run_set, world)
@@ -145,7 +147,7 @@ def submit(
             live = settle(run_set, scheduler, world)
         if live is not None:
             raise _already(run_set, live)
-        program = _verified_bundle(run_set, edited=edited, world=world)
+        program = verified_bundle(run_set, edited=edited, nexp=nexp, world=world)
         if nexp > run_set.record.nexp:
             lock.confirm()
             run_set = extend(run_set, nexp, world)
@@ -207,53 +209,6 @@ def _kept(program: Program | None) -> dict[str, str]:
     return kept
 
 
-def _verified_bundle(run_set: RunSet, *, edited: bool, world: World) -> Program | None:
-    """Return the set's bundle, read once and verified, with its archive (not in older versions);
-    None for a set declared without one.
-
-    Raises SetError if it is missing or differs from the declared bundle; with `edited`, record
-    that as accepted.
-    """
-    layout = run_set.layout
-    check_bundle(run_set)
-    if not layout.bundle.is_dir():
-        return None
-    try:
-        contents = dict(walk(layout.bundle))
-        program = Program({name: text for name, text in contents.items() if text is not None})
-        if sha256 := run_set.record.bundle_sha256:
-            found = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
-            made = program.files.get(bundle.MANIFEST, b"")
-            now = bundle.changed_from(made, found, sha256)
-            _compare_bundle(run_set, now, edited=edited, world=world)
-        return keep(program, layout, world.files) if LOADER in program.files else program
-    except HeldError as held:
-        raise SetError(f"{held}", hint="try again in a minute") from held
-    except ValueError as error:
-        raise SetError(f"{layout.bundle}/{error}", hint="give that file a shorter name") from error
-    except OSError as error:
-        raise SetError(
-            f"{quoted(layout.bundle)}: {error.strerror or error}",
-            hint=f"ls -ld {quoted(layout.bundle)}",
-        ) from error
-
-
-def _compare_bundle(run_set: RunSet, now: dict[str, str], *, edited: bool, world: World) -> None:
-    """Raise SetError for unaccepted edits; with `edited`, accept them. Raises HeldError,
-    OSError."""
-    root = run_set.layout.root
-    wrong = bundle.unexpected(now, bundle.accepted(ledger.read(root, world.files)[0]))
-    if wrong and edited:
-        ledger.append(root, ("edit", {"files": now}), world=world)
-    elif wrong:
-        shown = ", ".join(wrong[:8]) + (f" and {len(wrong) - 8} more" if len(wrong) > 8 else "")
-        raise SetError(
-            f"the bundle of {run_set.name} was edited since it was declared: {ascii(shown)[1:-1]}",
-            hint=f"put it back, or say that it is meant: orchestrator resume {quoted(root)} "
-            "--edited",
-        )
-
-
 def _ask(
     run_set: RunSet,
     scheduler: Scheduler,
@@ -312,10 +267,8 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
             raise SchedulerUnknown(
                 f"set {run_set.name}: submission {record.number} got no answer and there is no job "
                 "of it yet",
-                hint=(
-                    f"it may still appear; ask again in {left_s:.0f} s: orchestrator resume "
-                    f"{quoted(run_set.layout.root)}"
-                ),
+                hint=f"it may still appear; ask again in {left_s:.0f} s:",
+                fix=Fix(),
             )
         else:
             _record(run_set, replace(record, state="refused", error=NEVER), world)
@@ -464,7 +417,8 @@ def _already(run_set: RunSet, job: Job) -> SetError:
     if _closed(run_set, job):
         return SetError(
             f"job {job.id} ({job.state}) of {run_set.name} has closed the set and is still ending",
-            hint=f"in a minute: orchestrator resume {quoted(root)}",
+            hint="wait for its end, a minute at most; then:",
+            fix=Fix(),
         )
     return SetError(
         f"job {job.id} ({job.state}) of {run_set.name} is alive; a set has one job at a time",

@@ -149,7 +149,7 @@ def test_2_resume_a_paused_set(user: Reader, site: Path) -> None:
     while (
         user.cli(resume, root, "--json").code == ExitCode.SET_STATE
     ):  # its job may still be ending
-        assert "in a minute: orchestrator resume" in user.cli.err
+        assert "a minute at most; then:\n  orchestrator resume" in user.cli.err
     again = outputs.checked(user.cli.out)
     assert user.member("resume", "still to be done").values(again) == [2]
     until(lambda: state.value(user.cli.json(status, root)) == "complete")

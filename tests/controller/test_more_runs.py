@@ -108,9 +108,7 @@ def test_a_bundle_that_was_deleted_is_named(cli: Commands, site: Path) -> None:
     assert cli.json("status", root)["findings"] == [f"{root}/bundle: {why}"]
     assert f"damaged  {root}/bundle: {why}" in cli("status", root).out
     assert f"note: bundle/ {why}" in cli("score", root).out
-    assert [str(one) for one in verify(root).problems] == [
-        "bundle: missing, but declared in the ledger"
-    ]
+    assert [str(one) for one in verify(root).problems] == ["bundle: is missing"]
     hint = "put it back from a copy, or make a new set: orchestrator submit local_2x2x8 builtin"
     for words, runs in ((("--nexp", 3), 3), ((), 2)):
         if not words:
@@ -125,9 +123,22 @@ def test_a_deleted_file_of_the_bundle_is_missing(cli: Commands, site: Path) -> N
     root = started(cli, site)
     (root / "bundle/rccl_env.sh").unlink()
     [problem] = verify(root).problems
-    assert str(problem) == "bundle/rccl_env.sh: missing, but declared"
+    assert str(problem) == "bundle/rccl_env.sh: is missing"
     (root / "bundle/manifest.json").unlink()
-    assert "bundle/manifest.json: missing, but declared" in map(str, verify(root).problems)
+    assert "bundle/manifest.json: is missing" in map(str, verify(root).problems)
+
+
+def test_a_missing_file_of_several_records_is_one_problem(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
+    (root / "runs/1/attempt_1/state.json").unlink()
+    [problem] = verify(root).problems
+    assert (
+        str(problem)
+        == "runs/1/attempt_1/state.json: cannot be used; a job restores it from the ledger"
+    )
+    shutil.rmtree(root / "runs/1/attempt_1")
+    [problem] = verify(root).problems
+    assert str(problem) == "runs/1/attempt_1/state.json: missing, but listed in the ledger"
 
 
 def test_extensions_that_were_changed_are_found(cli: Commands, site: Path) -> None:

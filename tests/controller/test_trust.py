@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from controller_parts import Commands, one_node, write_set
 from until import until
 
 from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.sets import open_set
 from orchestrator.onnode.kernel.records import RunRecord, write, write_bytes
 from orchestrator.onnode.set import bundle, ledger
+from orchestrator.runset.create import find_unsubmitted
 from orchestrator.scheduler.local import Local
 
 
@@ -57,10 +60,12 @@ def test_an_edited_bundle_needs_a_word_and_stays_on_record(root: Path, cli: Comm
     again(root)
     edit(root)
     assert cli("resume", root).code == 5
-    assert "was edited since it was declared: rccl_env.sh" in cli.err and "--edited" in cli.err
+    assert "was edited since it was declared: rccl_env.sh" in cli.err
+    assert cli("resume", root, "--nexp", 3).code == 5
+    assert cli.err.endswith(f"\n  orchestrator resume {root} --nexp 3 --edited\n")
     assert (
         cli("ledger", "verify", root).code == 1
-        and "bundle/rccl_env.sh: is not what was declared" in cli.out
+        and "bundle/rccl_env.sh: was edited since it was declared" in cli.out
     )
     assert cli("resume", root, "--edited").code == 0, cli.err
     job = cli.out.split()[3]
@@ -72,6 +77,119 @@ def test_an_edited_bundle_needs_a_word_and_stays_on_record(root: Path, cli: Comm
     [entry] = [one for one in ledger.read(root)[0] if one.kind == "edit"]
     assert list(entry.data["files"]) == ["rccl_env.sh"]
     assert not [one for one in verify(root).problems if one.file.startswith("bundle/")]
+
+
+def edits(root: Path) -> list[list[str]]:
+    """The edited files of each record of them in the ledger."""
+    return [sorted(one.data["files"]) for one in ledger.read(root)[0] if one.kind == "edit"]
+
+
+def test_a_deleted_file_is_put_back_as_declared(root: Path, cli: Commands) -> None:
+    """It is no edit, with or without --edited: most sets do not run without it."""
+    before = bundle.hashes(root / "bundle")
+    again(root)
+    [config] = (root / "bundle").glob("config_*.sh")
+    config.unlink()
+    shutil.rmtree(root / "bundle/lib/set")  # what decides whether the set takes more runs
+    (root / "bundle/job.sh").unlink()
+    (root / "program/damaged.tar.gz").write_bytes(b"no archive")
+    assert cli("resume", root, "--nexp", 2, "--edited").code == 0, cli.err
+    assert f"note: {config.name}, job.sh, lib/set/" in cli.err
+    assert "were missing, and were put back as declared" in " ".join(cli.err.split())
+    assert bundle.hashes(root / "bundle") == before and edits(root) == []
+    assert (root / "bundle/job.sh").stat().st_mode & 0o777 == 0o755
+    assert config.stat().st_mode & 0o777 == 0o644
+    assert (root / "bundle/lib/set").stat().st_mode & 0o777 == 0o755
+    assert not list(root.glob(".*.tmp.*"))
+    wait_for_its_job(root, 2)
+    assert (root / "results/result_2.txt").exists() and not verify(root).problems
+
+
+def test_a_file_that_nothing_puts_back_refuses_more_runs(root: Path, cli: Commands) -> None:
+    shutil.rmtree(root / "program")
+    [config] = (root / "bundle").glob("config_*.sh")
+    config.unlink()
+    for words in ((), ("--edited",)):
+        assert cli("resume", root, "--nexp", 2, *words).code == 5
+        assert f"{config.name} of the bundle of {root.name} is missing" in cli.err
+        assert "orchestrator submit one_node builtin --nexp 2" in cli.err
+    assert {one.kind for one in ledger.read(root)[0]}.isdisjoint({"edit", "extend"})
+
+
+def test_a_deleted_file_is_not_put_back_through_a_link(
+    root: Path, cli: Commands, tmp_path: Path
+) -> None:
+    again(root)
+    (root / "bundle/lib").rename(tmp_path / "lib")
+    (root / "bundle/lib").symlink_to(tmp_path / "lib")
+    (tmp_path / "lib/loop/job.py").unlink()
+    assert cli("resume", root, "--edited").code == 5 and "missing" in cli.err
+    assert not (tmp_path / "lib/loop/job.py").exists()
+
+
+def test_who_reads_the_bundle_reads_what_is_put_back(root: Path, cli: Commands) -> None:
+    again(root)
+    folder = root / "bundle"
+    folder.chmod(0o750)
+    shutil.rmtree(folder / "lib")
+    before = os.umask(0o077)
+    try:
+        assert cli("resume", root).code == 0, cli.err
+    finally:
+        os.umask(before)
+    assert (folder / "lib/loop").stat().st_mode & 0o777 == 0o750
+    assert (folder / "lib/loop/job.py").stat().st_mode & 0o777 == 0o640
+
+
+def test_submit_does_not_take_an_edited_set(root: Path) -> None:
+    """It would be refused for its edit each time, and `submit` takes no edits."""
+    for name in ("jobs", "runs", "submissions"):
+        shutil.rmtree(root / name)
+    run_set = open_set(root)
+    wanted = replace(run_set.record, created_ms=run_set.record.created_ms + 3_600_000)
+    taken = find_unsubmitted(wanted, root.parent)
+    assert taken is not None and taken.layout.root == root
+    edit(root)
+    assert find_unsubmitted(wanted, root.parent) is None
+
+
+def test_the_declared_file_is_no_edit(root: Path, cli: Commands) -> None:
+    """Also after an edit that was accepted: the ledger records that the edit has ended."""
+    declared = (root / "bundle/rccl_env.sh").read_bytes()
+    again(root)
+    edit(root)
+    assert cli("resume", root, "--edited").code == 0, cli.err
+    wait_for_its_job(root, 2)
+    again(root)
+    (root / "bundle/rccl_env.sh").write_bytes(declared)
+    assert cli("audit", root, "--only", "ledger").code == 0, cli.out
+    assert cli("resume", root).code == 0, cli.err
+    wait_for_its_job(root, 3)
+    assert edits(root) == [["rccl_env.sh"], []]
+    for number in (2, 3):
+        job_id = json.loads((root / f"submissions/{number}.json").read_text())["job_id"]
+        answer = json.loads((root / f"jobs/{job_id}.json").read_text())
+        assert answer.get("edited", []) == (["rccl_env.sh"] if number == 2 else [])
+
+
+def test_a_job_started_by_hand_records_that_an_edit_has_ended(root: Path, cli: Commands) -> None:
+    """The runs after it are not of the edit."""
+    again(root)
+    ledger.append(root, ("edit", {"files": {"rccl_env.sh": "0" * 64}}))
+    environment = {**os.environ, "ORCH_SET_DIR": str(root)}
+    loop = ["bash", root / "bundle/run_with_docker.sh"]
+    done = subprocess.run(loop, env=environment, capture_output=True, text=True)
+    assert edits(root) == [["rccl_env.sh"], []], done.stderr
+
+
+def test_a_file_deleted_after_the_submission_is_missing(root: Path) -> None:
+    again(root)
+    (root / "bundle/rccl_env.sh").unlink()
+    environment = {**os.environ, "ORCH_SET_DIR": str(root)}
+    loop = ["bash", root / "bundle/run_with_docker.sh"]
+    done = subprocess.run(loop, env=environment, capture_output=True, text=True)
+    assert "rccl_env.sh of the bundle is missing" in done.stderr
+    assert f"orchestrator resume {root}\n" in done.stderr
 
 
 def test_the_environment_of_every_job_stays_on_record(root: Path) -> None:

@@ -297,13 +297,17 @@ def _(root: Path, _: Path) -> None:
     keep_heads(root)
 
 
-@way("edit the bundle without a word", "verify", r"bundle/config_\S+: is not what was declared")
+@way(
+    "edit the bundle without a word",
+    "verify",
+    r"bundle/config_\S+: was edited since it was declared",
+)
 def _(root: Path, _: Path) -> None:
     [config] = (root / "bundle").glob("config_*.sh")
     config.write_text(config.read_text() + "export LEARNING_RATE=99\n")
 
 
-@way("edit the bundle and its manifest", "verify", r"bundle/manifest\.json: is not what was")
+@way("edit the bundle and its manifest", "verify", r"bundle/manifest\.json: was edited since")
 def _(root: Path, _: Path) -> None:
     [config] = (root / "bundle").glob("config_*.sh")
     config.write_text(config.read_text() + "export LEARNING_RATE=99\n")

@@ -185,7 +185,7 @@ class SetJob(SetContext):
                 "it anew"
             )
         if edited:
-            self.warn(f"the bundle was edited since it was made: {', '.join(edited[:8])}")
+            self.warn(f"the bundle was edited since it was declared: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
         """Form groups, at most one per missing run, and their queue."""

@@ -59,17 +59,25 @@ def changed(found: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[st
 
 def changed_from(manifest: bytes, found: Mapping[str, str], sha256: str = "") -> dict[str, str]:
     """The same for a manifest in memory."""
-    try:
-        made = parse(manifest)["outputs"]
-        wanted = {str(name): str(sha) for name, sha in made.items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    wanted = declared(manifest)
+    if wanted is None:
         return {MANIFEST: found.get(MANIFEST, "")}
     wanted[MANIFEST] = sha256 or found.get(MANIFEST, "")
     names = sorted({*wanted, *found})
     return {name: found.get(name, "") for name in names if wanted.get(name) != found.get(name)}
 
 
+def declared(manifest: bytes) -> dict[str, str] | None:
+    """Return name -> hash of the other files in a manifest, None if it is damaged."""
+    try:
+        made = parse(manifest)["outputs"]
+        return {str(name): str(sha) for name, sha in made.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
 def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
+    """Return the bundle's differences from the manifest as last recorded, name -> hash."""
     known: dict[str, str] = {}
     for one in entries:
         files: Any = one.data.get("files") if one.kind == "edit" else None
@@ -78,11 +86,11 @@ def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
     return known
 
 
-def unexpected(now: dict[str, str], meant: dict[str, str]) -> list[str]:
-    """Return files that differ from those declared or accepted."""
-    return sorted(
-        name for name in {*now, *meant} if now.get(name, "as made") != meant.get(name, "as made")
-    )
+def unexpected(now: dict[str, str], meant: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Return the missing and the edited files that differ from those declared and from those
+    accepted."""
+    wrong = sorted(name for name, sha in now.items() if sha != meant.get(name))
+    return [name for name in wrong if not now[name]], [name for name in wrong if now[name]]
 
 
 def keep(program: Program, layout: Layout, files: Files = HERE) -> Program:

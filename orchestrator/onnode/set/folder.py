@@ -223,16 +223,26 @@ class Folder:
         manifest = program.files.get(bundle_files.MANIFEST, b"")
         now = bundle_files.changed_from(manifest, found, record.bundle_sha256)
         meant = bundle_files.accepted(ledger.read(self.layout.root, self.files)[0])
-        if wrong := bundle_files.unexpected(now, meant):
+        missing, edited = bundle_files.unexpected(now, meant)
+        resume = f"orchestrator resume {quote(str(self.layout.root))}"
+        if missing:
+            verb = "is" if len(missing) == 1 else "are"
             raise FolderError(
-                f"the bundle was edited since it was declared: {', '.join(wrong[:8])}; "
-                f"if that is meant: orchestrator resume {quote(str(self.layout.root))} --edited"
+                f"{', '.join(missing[:8])} of the bundle {verb} missing; to put back what was "
+                f"declared: {resume}"
+            )
+        if edited:
+            raise FolderError(
+                f"the bundle was edited since it was declared: {', '.join(edited[:8])}; "
+                f"if that is meant: {resume} --edited"
             )
         if kept and bundle_files.digest(found) != kept:
             raise FolderError(
                 "the bundle was edited since this job was submitted; `orchestrator resume` submits "
                 "it anew"
             )
+        if now != meant:  # edited files are as declared again: the next runs are not of the edit
+            self.record_that(("edit", {"files": now}))
         return sorted(now), program
 
     def carry(self, program: Program) -> Program:

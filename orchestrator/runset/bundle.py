@@ -1,0 +1,187 @@
+"""The bundle that a set's next job runs: as it was declared, or with edits that were accepted.
+
+A deleted file is no edit: it is put back as it was declared, from the archives of earlier jobs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from orchestrator.errors import Fix, SetError
+from orchestrator.evidence.bundle import MOST_BYTES, unpacked
+from orchestrator.evidence.files import is_inside
+from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode.kernel.files import Files
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import LOADER, Program, walk
+from orchestrator.onnode.kernel.world import THIS, World
+from orchestrator.onnode.set import bundle, ledger
+from orchestrator.onnode.set.bundle import keep
+from orchestrator.onnode.set.lease import HeldError
+from orchestrator.onnode.set.sharing import show_like
+from orchestrator.words import quoted
+
+
+def check_bundle(run_set: RunSet, nexp: int = 0) -> None:
+    """Raise SetError if the bundle that the set was declared with is missing."""
+    if SetEvidence(run_set.layout.root).bundle_problem:
+        raise SetError(
+            f"the bundle of {run_set.name} is missing, which its jobs run: {run_set.layout.bundle}",
+            hint=_from_elsewhere(run_set, nexp),
+        )
+
+
+def _from_elsewhere(run_set: RunSet, nexp: int = 0) -> str:
+    record = run_set.record
+    return (
+        f"put it back from a copy, or make a new set: orchestrator submit {quoted(record.system)} "
+        f"{quoted(record.workload)} --nexp {quoted(nexp or record.nexp)}"
+    )
+
+
+def is_declared(run_set: RunSet) -> bool:
+    """Return whether the set has the bundle that it was declared with, without any edit."""
+    folder, sha256 = run_set.layout.bundle, run_set.record.bundle_sha256
+    try:
+        return not sha256 or not bundle.changed(bundle.hashes(folder), folder, sha256)
+    except OSError:
+        return False
+
+
+def verified_bundle(
+    run_set: RunSet, *, edited: bool, nexp: int = 0, world: World
+) -> Program | None:
+    """Return the set's bundle, read once and verified, with its archive (not in older versions);
+    None for a set declared without one.
+
+    Raises SetError if a file is missing, or differs from the declared bundle; with `edited`, record
+    that as accepted.
+    """
+    layout = run_set.layout
+    check_bundle(run_set)
+    if not layout.bundle.is_dir():
+        return None
+    try:
+        contents = dict(walk(layout.bundle))
+        program = Program({name: text for name, text in contents.items() if text is not None})
+        if sha256 := run_set.record.bundle_sha256:
+            found = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
+            made = program.files.get(bundle.MANIFEST, b"")
+            now = bundle.changed_from(made, found, sha256)
+            _compare(run_set, now, edited=edited, nexp=nexp, world=world)
+        return keep(program, layout, world.files) if LOADER in program.files else program
+    except HeldError as held:
+        raise SetError(f"{held}", hint="try again in a minute") from held
+    except ValueError as error:
+        raise SetError(f"{layout.bundle}/{error}", hint="give that file a shorter name") from error
+    except OSError as error:
+        raise SetError(
+            f"{quoted(layout.bundle)}: {error.strerror or error}",
+            hint=f"ls -ld {quoted(layout.bundle)}",
+        ) from error
+
+
+def _compare(
+    run_set: RunSet, now: dict[str, str], *, edited: bool, nexp: int, world: World
+) -> None:
+    """Raise SetError for missing files and unaccepted edits; with `edited`, accept the edits.
+    Raises HeldError, OSError."""
+    root = run_set.layout.root
+    accepted = bundle.accepted(ledger.read(root, world.files)[0])
+    missing, other = bundle.unexpected(now, accepted)
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise SetError(
+            f"{_names(missing)} of the bundle of {run_set.name} {verb} missing, and no job's "
+            "archive has the declared content",
+            hint=_from_elsewhere(run_set, nexp),
+        )
+    if other and not edited:
+        raise SetError(
+            f"the bundle of {run_set.name} was edited since it was declared: {_names(other)}",
+            hint="put it back (a deleted file is put back as declared), or say that it is meant:",
+            fix=Fix(again=("--edited",)),
+        )
+    if now != accepted:
+        ledger.append(root, ("edit", {"files": now}), world=world)
+
+
+def _names(names: list[str]) -> str:
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return ascii(shown)[1:-1]
+
+
+def put_back(run_set: RunSet, note: Callable[[str], object], world: World = THIS) -> None:
+    """Put the bundle's deleted files back as they were declared; `note` gets a line that names
+    them.
+
+    The manifest decides their content, wherever an archive comes from. A deletion that was
+    accepted when the set was declared stays. Raises SetError.
+    """
+    layout, files = run_set.layout, world.files
+    done: list[str] = []
+    try:
+        deleted = _deleted(run_set, files)
+        for name, content in _archived(layout, deleted, files) if deleted else ():
+            if hashlib.sha256(content).hexdigest() == deleted.get(name):
+                del deleted[name]
+                _put(layout, name, content, world)
+                done.append(name)
+    except OSError as error:
+        raise SetError(
+            f"a deleted file of {layout.bundle} cannot be put back: {error.strerror or error}",
+            hint=f"ls -ld {quoted(layout.bundle)}",
+        ) from error
+    if done:
+        verb = "was" if len(done) == 1 else "were"
+        names = _names(sorted(done))
+        note(f"note: {names} of the bundle {verb} missing, and {verb} put back as declared")
+
+
+def _deleted(run_set: RunSet, files: Files) -> dict[str, str]:
+    """Return name -> declared hash of the bundle's deleted files. Raises OSError."""
+    folder = run_set.layout.bundle
+    try:
+        manifest = files.read_bytes(folder / bundle.MANIFEST)
+    except OSError:
+        return {}
+    if hashlib.sha256(manifest).hexdigest() != run_set.record.bundle_sha256:
+        return {}
+    accepted = bundle.accepted(ledger.read(run_set.layout.root, files)[0])
+    return {
+        name: sha
+        for name, sha in (bundle.declared(manifest) or {}).items()
+        if accepted.get(name) != ""
+        and not files.has_name(folder / name)
+        and is_inside(folder / name, folder)  # not through a link that somebody has put there
+    }
+
+
+def _archived(layout: Layout, wanted: dict[str, str], files: Files) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of `wanted` files in the set's archives. Raises OSError."""
+    names = files.names(layout.program) if files.exists(layout.program) else []
+    for path in (layout.program / name for name in sorted(names)):
+        with suppress(OSError):  # another archive may have it
+            content = files.read_bytes(path, MOST_BYTES)
+            yield from unpacked(content, {*wanted}).items()
+
+
+def _put(layout: Layout, name: str, content: bytes, world: World) -> None:
+    """Write a file into the bundle, for the readers of the bundle alone. Raises OSError."""
+    files, path = world.files, layout.bundle / name
+    umask = world.umask(0o077)
+    temporary = Path(files.temporary(layout.root / path.name))
+    try:
+        for folder in reversed(path.parents):
+            if layout.bundle in folder.parents and not files.is_folder(folder):
+                files.make_folder(folder)
+                show_like(folder, layout.bundle, 0o700)
+        files.create(temporary, content)
+        show_like(temporary, layout.bundle, 0o700 if content.startswith(b"#!") else 0o600)
+        files.rename(temporary, path)
+    finally:
+        files.remove(temporary)
+        world.umask(umask)
