@@ -220,6 +220,11 @@ def add_allocation(
     )
 
 
+def add_wait(parser: ArgumentParser) -> None:
+    text = "wait until the job has ended; exit code 0 if every run is final"
+    add_flag(parser, "--wait", text)
+
+
 def add_job(parser: ArgumentParser) -> None:
     """Add the options of a job's start, for finding.job_options()."""
     add_text(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry, Site
 
 TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held", "time_limit"})
-_MOST_OF_A_FILE = 1 << 24
 WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", "partition_limit"})
 """Only others can remove these causes of waiting."""
 
@@ -282,41 +281,6 @@ def _name_interface(trouble: Trouble) -> str | tuple[str, str]:
     return _again(trouble, *nulls), remedy
 
 
-def _put_back(trouble: Trouble) -> str | tuple[str, str]:
-    """Take the missing files of the bundle from an archive that has them as declared."""
-    from orchestrator.evidence.sets import SetEvidence
-
-    evidence = SetEvidence(trouble.picture.root)
-    layout = evidence.layout
-    made = evidence.findings.json(layout.bundle / "manifest.json").get("outputs")
-    declared = made if isinstance(made, dict) else {}
-    named = re.findall(r"[\w./-]+\.\w+(?=, |; if| is missing)", trouble.picture.reason)
-    missing = {name: declared.get(name) for name in named if not (layout.bundle / name).exists()}
-    for archive in sorted(layout.program.glob("*.tar.gz")) if missing else ():
-        if _hashes_in(archive, [*missing]) == missing:
-            words = ["tar", "-xzf", str(archive), "-C", str(layout.bundle), *missing]
-            accepted = ["--edited"] if trouble.found.cause == "bundle_incomplete" else []
-            resume = ["orchestrator", "resume", str(trouble.picture.root), *accepted]
-            text = f"{', '.join(missing)} is missing: take it from the bundle as submitted"
-            return f"{join(words)} && {join(resume)}", text
-    return ""
-
-
-def _hashes_in(archive: Path, names: list[str]) -> dict[str, str]:
-    """Return name -> SHA-256 of files of a bundle's archive, {} if it is damaged."""
-    import hashlib
-    import tarfile
-    import zlib
-
-    found = {}
-    with suppress(OSError, tarfile.TarError, EOFError, zlib.error), tarfile.open(archive) as tar:
-        for member in tar:
-            file = tar.extractfile(member) if member.name in names else None
-            if file is not None and member.size <= _MOST_OF_A_FILE:
-                found[member.name] = hashlib.sha256(file.read()).hexdigest()
-    return found
-
-
 def _longer_job(trouble: Trouble) -> str | tuple[str, str]:
     """Resume with a longer limit, if no run of the last job ended in time."""
     from math import ceil
@@ -351,8 +315,6 @@ _COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {
     "input_refused": _correct_value,
     "bad_argument": _correct_value,
     "no_interface": _name_interface,
-    "bundle_edited": _put_back,
-    "bundle_incomplete": _put_back,
     "time_limit": _longer_job,
     "data_unset": _name_data,
     "data_missing": _find_data,

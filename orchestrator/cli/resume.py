@@ -33,6 +33,7 @@ from orchestrator.cli.arguments import (
     add_option,
     add_others,
     add_set,
+    add_wait,
     time_limit,
 )
 from orchestrator.cli.command import Command
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
     add_json(parser)
+    add_wait(parser)
     add_number(
         parser,
         "--nexp",
@@ -130,9 +132,14 @@ def run(args: Namespace) -> int:
         print(
             f"set  {run_set.layout.root}\njob  {submission.job_id}\n"
             f"{len(missing)} of {count(nexp, 'run')} left: "
-            f"{'run' if len(missing) == 1 else 'runs'} {', '.join(map(str, missing))}"
+            f"{'run' if len(missing) == 1 else 'runs'} {', '.join(map(str, missing))}",
+            flush=True,
         )
-    return ExitCode.OK
+    if not args.wait:
+        return ExitCode.OK
+    from orchestrator.cli.watch import wait
+
+    return wait(run_set, args.site)
 
 
 def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:

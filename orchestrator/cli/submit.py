@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from orchestrator.cli.arguments import add_flag, add_request
+from orchestrator.cli.arguments import add_flag, add_request, add_wait
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_request(parser)
-    add_flag(parser, "--wait", "wait until the job has ended; exit code 0 if every run is final")
+    add_wait(parser)
     asked = parser.add_mutually_exclusive_group()
     add_flag(
         asked,
@@ -77,23 +77,11 @@ def run(args: Namespace) -> int:
         )
     else:
         print(f"job  {submission.job_id}", flush=True)
-    return _wait(run_set, args.site) if args.wait else ExitCode.OK
+    if not args.wait:
+        return ExitCode.OK
+    from orchestrator.cli.watch import wait
 
-
-def _wait(run_set: RunSet, site: str | None) -> int:
-    from orchestrator.cli.closing import closing_lines
-    from orchestrator.cli.watch import come_back, last_picture
-
-    try:
-        picture = last_picture(run_set)
-    except KeyboardInterrupt:
-        come_back(run_set, site)
-        return ExitCode.INTERRUPTED
-    if picture.state != "complete":
-        note(f"the set ended as {picture.state}: {picture.reason}")
-    for line in closing_lines(picture, site):
-        note(line)
-    return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
+    return wait(run_set, args.site)
 
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
@@ -243,7 +231,9 @@ def _show(args: Namespace) -> int:
         return ExitCode.OK
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     note("`submit` would write the folder of the set, which does not exist yet, and run in it:")
-    print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}", flush=True)
+    print(
+        f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}", flush=True
+    )
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
     note(f"with these variables of this shell only: {passed}")
     return ExitCode.OK

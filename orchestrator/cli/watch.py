@@ -126,10 +126,20 @@ def _looks(
     return Watch(run_set, scheduler_of(run_set), interval_s).pictures
 
 
-def last_picture(run_set: RunSet) -> SetPicture:
-    """Wait until the set ends."""
-    *_, picture = _looks(run_set, None)(time.sleep)
-    return picture
+def wait(run_set: RunSet, site: str | None) -> int:
+    """Wait until the set ends, without output before. Return an exit code."""
+    from orchestrator.cli.closing import closing_lines
+
+    try:
+        *_, picture = _looks(run_set, None)(time.sleep)
+    except KeyboardInterrupt:
+        come_back(run_set, site)
+        return ExitCode.INTERRUPTED
+    if picture.state != "complete":
+        note(f"the set ended as {picture.state}: {picture.reason}")
+    for line in closing_lines(picture, site):
+        note(line)
+    return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
 
 
 def come_back(run_set: RunSet, site: str | None = None) -> None:
