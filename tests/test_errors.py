@@ -157,7 +157,7 @@ BAD_LINES: list[tuple[list[str], str]] = [
     ([*RENDER, "--site", "SITE", "-o", "a", "--diff", "b"], "say where the bundle goes (-o DIR)"),
     ([*RENDER, "-o", "x"], "there is no site file"),
     ([*RENDER, "--site", "/nowhere.yaml", "-o", "x"], "there is no file /nowhere.yaml"),
-    ([*RENDER, "--site", "/", "-o", "x"], "there is no file /"),
+    ([*RENDER, "--site", "/", "-o", "x"], "--site: / is a folder"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "0"], "'0' is not a whole number above 0"),
     ([*RENDER, "--site", "SITE", "-o", "x", "--nexp", "-3"], "--nexp"),
     (

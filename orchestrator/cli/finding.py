@@ -71,7 +71,7 @@ def _no_site_file(path: Path, by: str) -> UsageError:
     it there. `init` alone would write ./site.yaml, and the name would still lead elsewhere."""
     from os import listdir
 
-    unnamed = f"; without it: unset {by}" if by == SITE_VARIABLE else ""
+    unnamed = f"; without it: unset {quoted(by)}" if by == SITE_VARIABLE else ""
     if path.is_dir():
         return UsageError(f"{by}: {path} is a folder", hint=f"name a file{unnamed}")
     near = closest(path.name, listdir(path.parent)) if path.parent.is_dir() else ""
@@ -80,7 +80,7 @@ def _no_site_file(path: Path, by: str) -> UsageError:
         text = f'{by}: there is no file {path}; did you mean "{other}"?'
         fix = Fix(options=(by, str(other)))
         if by == SITE_VARIABLE:
-            fix = Fix(f"export {by}={quoted(other)}")
+            fix = Fix(f"export {quoted(by)}={quoted(other)}")
         return UsageError(text, fix=fix)
     return UsageError(
         f"{by}: there is no file {path}",

@@ -231,9 +231,7 @@ def _show(args: Namespace) -> int:
         return ExitCode.OK
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     note("`submit` would write the folder of the set, which does not exist yet, and run in it:")
-    print(
-        f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}", flush=True
-    )
+    print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
     passed = ", ".join(name for name in request.env if name not in ("ORCH_SET_DIR", "NEXP"))
     note(f"with these variables of this shell only: {passed}")
     return ExitCode.OK

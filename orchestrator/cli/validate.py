@@ -18,6 +18,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orchestrator.cli.arguments import add_json, add_operands, add_site, add_systems_dir
 from orchestrator.cli.command import Command
@@ -40,7 +41,8 @@ def run(args: Namespace) -> int:
     from orchestrator.model.validation import validate_file
     from orchestrator.tuning.profile import profile_problem
 
-    problems, fine, others = [], [], _other_kinds(args.systems_dir)
+    problems: list[Any] = []
+    fine, others = [], _other_kinds(args.systems_dir)
     given = [Path(name) for name in args.files] or [need_site(args.site)]
     known = catalogue_of(args, *(path for path in given if path.is_dir()))
     for file in (file for path in given for file in _files_of(path)):

@@ -61,8 +61,8 @@ class Chosen:
         required, declared = self.score.runs_required, self.source.described.get("nexp")
         if not isinstance(declared, int) or len(self.score.runs) >= required:
             return ""
-        more = f" --nexp {required}" if declared < required else ""
-        return f"orchestrator resume {quoted(self.root)}{more}"
+        command = f"orchestrator resume {quoted(self.root)}"
+        return f"{command} --nexp {required}" if declared < required else command
 
     def record(self) -> dict[str, Any]:
         """Return runs.json: submitted and other runs, each with the reason."""

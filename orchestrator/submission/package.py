@@ -78,7 +78,7 @@ def make_package(directories: Sequence[str], options: Options) -> Package:
     problems += tree_problems(package.files)
     if problems:
         own = all(one.own for one in sets)
-        hint = f"orchestrator report {quoted(directories[0])}"
+        hint = "orchestrator docs scoring"  # a benchmark of your own
         raise Refused(
             list(dict.fromkeys(problems)), hint=hint if own else _hint(sets, directories, problems)
         )

@@ -237,6 +237,7 @@ def test_what_is_no_mlperf_benchmark_is_refused_for_that_alone(tmp_path: Path) -
             r"rules, and a submission holds results of MLPerf benchmarks only",
             refused(root, ruleset=ruleset).split("\n  hint")[0],
         )
+    assert refused(root).endswith("hint: orchestrator docs scoring"), "a command alone"
     # Nor does calling a benchmark's set one's own make it one that can be handed in.
     assert "no MLPerf benchmark" in refused(
         sets.make_set(tmp_path, sets.logs(sets.MI355X)), ruleset="own"
