@@ -22,7 +22,6 @@ REASONS = {
     "cli/image_contract.py:_keep": "a folder of data, in which only new files are made",
     "importing/execution.py:_output": "a private temporary folder",
     "importing/writing.py:write": "the folder that the user named; the files have to be new",
-    "cli/closing.py:_put_back": "files whose hashes the set's manifest has",
     "cli/debug.py:_opened": "the file that the user named",
     "cli/defect.py:_write": "a new name, in a folder that was judged",
     "cli/preflight.py:_write_excluded": "the file that the user named",

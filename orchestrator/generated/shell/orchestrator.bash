@@ -8,7 +8,7 @@ __orchestrator_options() {
     'demo') echo '--dir --nexp --json' ;;
     'run') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --name --force --json --interval' ;;
     'submit') echo '--round --systems-dir --site --nexp --env --override --spares --side-by-side --exclude --sbatch --dependency --begin --name --force --json --wait --dry-run --test-only' ;;
-    'resume') echo '--site --json --nexp --spares --side-by-side --exclude --sbatch --time --dependency --begin --others --edited --allow-changes' ;;
+    'resume') echo '--site --json --wait --nexp --spares --side-by-side --exclude --sbatch --time --dependency --begin --others --edited --allow-changes' ;;
     'cancel') echo '--site --json --others --grace' ;;
     'rm') echo '--failed --force --site --json' ;;
     'ls') echo '--all --site --json' ;;

@@ -140,6 +140,7 @@ complete -c orchestrator -n '__fish_seen_subcommand_from submit' -l test-only -d
 complete -c orchestrator -n '__orchestrator_at resume 0' -a '(__orchestrator_sets)'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l site -r -F -d 'site file'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l json -d 'print JSON instead of text'
+complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l wait -d 'wait until the job has ended'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l nexp -x -d 'extend the set to N runs, all of which its score needs'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l spares -x -d 'nodes to ask for beyond those of the system'
 complete -c orchestrator -n '__fish_seen_subcommand_from resume' -l side-by-side -x -d 'runs at once, each on its own nodes: asks for K times the nodes of the system'
