@@ -141,7 +141,12 @@ class Shell:
             _, lines = self.last_lines(typed, prefix)
             assert len(lines) <= 3 and re.search(cause, " ".join(lines)), (typed, lines)
             assert lines[-1].startswith("  "), (typed, lines)
-            found.add((re.sub(r"why: |\S+ is \w+: ", "", lines[0], count=1), *lines[1:]))
+            sentence = re.sub(
+                r"why: |\S+ (?:is \w+|failed|ended at its time limit): ", "", lines[0], count=1
+            )
+            # Slurm's own word, which it changes while the job waits.
+            found.add((re.sub(r" \(Partition\w+\)$", "", sentence), *lines[1:]))
+        assert len(found) == 1, found
         [(*_, command)] = found
         return command
 
