@@ -56,7 +56,7 @@ def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
             f"this set can no longer become valid: {'; '.join(outlook['never_because'])}"
         )
         return outlook
-    if len(good) > 1:  # a single run shows no spread
+    if good:
         outlook.update(_draw(score, good, failed, missing))
     outlook.update(_fit(score, good, missing, minutes_left))
     outlook["text"] = _text(outlook)
@@ -159,6 +159,8 @@ _QUANTILES = (
 
 def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict[str, Any]:
     urn, chance = _Urn(score, good), random.Random(len(score.runs))
+    if len(good) == 1 and urn.table is None:
+        return {}  # a single run shows no spread, and there are no reference points that do
     seen = [float(run.minutes or 0.0) for run in good]
     seen_samples = [FAILED if run.samples is None else run.samples for run in score.runs]
     outcomes, passes = [], 0

@@ -115,7 +115,7 @@ def place_of(problems: Iterable[Problem]) -> Fix | None:
     unreadable or shipped."""
     shipped = tuple(data_dir(kind).resolve() for kind in ("systems", "workloads"))
     for problem in problems:
-        path = Path(problem.path).resolve()
+        path = Path(os.path.realpath(problem.path))  # which does not raise for links in a circle
         inside = any(path.is_relative_to(folder) for folder in shipped)
         if path.is_file() and os.access(path, os.R_OK) and not inside:
             return Fix(f"${{EDITOR:-vi}} +{problem.line} {quoted(problem.path)}")

@@ -351,7 +351,7 @@ def test_without_a_system_only_hosts_are_checked(
         "the bundle has what measures"
     )
     cli("preflight", "MI325X_08x08x32", "--site", place / "site.yaml")
-    assert cli.code == 2 and "SYSTEM and WORKLOAD belong together" in cli.err
+    assert cli.code == 2 and "MI325X_08x08x32: which WORKLOAD? it has: flux1" in cli.err
     cli("preflight", "--site", place / "site.yaml", "--via", "local", "--nodes", "a")
     assert cli.code == 2
 
