@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,9 @@ def _no_site_file(path: Path, by: str) -> UsageError:
     unnamed = f"; without it: unset {quoted(by)}" if by == SITE_VARIABLE else ""
     if path.is_dir():
         return UsageError(f"{by}: {path} is a folder", hint=f"name a file{unnamed}")
-    near = closest(path.name, listdir(path.parent)) if path.parent.is_dir() else ""
+    near = ""
+    with suppress(OSError):
+        near = closest(path.name, listdir(path.parent))
     if near and (path.parent / near).is_file():
         other = path.parent / near
         text = f'{by}: there is no file {path}; did you mean "{other}"?'

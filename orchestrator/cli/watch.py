@@ -369,8 +369,11 @@ def _telling(line: bytes) -> str:
     for record in lines(line):
         more = {k: v for k, v in record["metadata"].items() if k not in ("file", "lineno")}
         value = record.get("value")
-        texts = [record["key"], *([] if value is None else [json.dumps(value)])]
-        texts += [f"{name} {json.dumps(content)}" for name, content in more.items()]
+        try:
+            texts = [record["key"], *([] if value is None else [json.dumps(value)])]
+            texts += [f"{name} {json.dumps(content)}" for name, content in more.items()]
+        except RecursionError:
+            break
         with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
             clock = time.localtime(record["time_ms"] / 1000)
             texts.insert(0, time.strftime("%H:%M:%S", clock))

@@ -26,7 +26,7 @@ from until import now_ms, until
 from orchestrator.cli import closing
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
 from orchestrator.cli.pictures import describe, left_text
-from orchestrator.cli.watch import Explained, WaitReason, _log_lines
+from orchestrator.cli.watch import Explained, WaitReason, _log_lines, _telling
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set
@@ -493,3 +493,10 @@ def test_bars_curves_and_cuts() -> None:
         cropped("\x1b[32mabcdef\x1b[0m", 3) == "\x1b[32mabc\x1b[0m"
         and cropped("\x1b[32mabc\x1b[0m", 3) == "\x1b[32mabc\x1b[0m"
     )
+
+
+@pytest.mark.parametrize("depth", [10, 900, 990, 100_000])
+def test_the_log_view_bears_records_of_any_depth(depth: int) -> None:
+    value = "[" * depth + "]" * depth
+    line = f':::MLLOG {{"key": "k", "value": {value}, "metadata": {{}}}}'.encode()
+    assert _telling(line).strip()
