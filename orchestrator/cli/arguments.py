@@ -66,9 +66,9 @@ def add_site(parser: ArgumentParser) -> None:
     add_option(parser, "--site", "FILE", SITE_HELP)
 
 
-def add_set(parser: ArgumentParser) -> None:
+def add_set(parser: ArgumentParser, default: str = "default: the newest set") -> None:
     """Add SET and --site."""
-    add_operands(parser, "set", "SET", "?", f"{SET_HELP} (default: the newest set)", "")
+    add_operands(parser, "set", "SET", "?", f"{SET_HELP} ({default})", "")
     add_site(parser)
 
 

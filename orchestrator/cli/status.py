@@ -33,7 +33,7 @@ NEWEST = 20
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_set(parser)
+    add_set(parser, "default: all sets; with --watch the newest")
     add_json(parser)
     add_all(parser)
     add_flag(parser, "-w --watch", "show it live until it ends, as `orchestrator watch` does")

@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.olympic import EVALUATIONS, dropped_per_side, olympic_mean
+from orchestrator.mllog.olympic import (
+    EVALUATIONS,
+    dropped_per_side,
+    minutes_between,
+    olympic_mean,
+)
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.mllog_tail import lines, status_of
 from orchestrator.onnode.kernel.regular import open_regular
@@ -68,7 +73,7 @@ class Tail:
     def minutes(self) -> float | None:
         """Return the time to train; None until the run has ended with success."""
         known = self.start_ms and self.stop_ms and self.status == "success"
-        return (self.stop_ms - self.start_ms) / 60_000 if known else None
+        return minutes_between(self.start_ms, self.stop_ms) if known else None
 
     @property
     def samples_per_second(self) -> float | None:

@@ -39,6 +39,12 @@ def kept(values: list[float], failed: int = 0, dropped: int = 1) -> list[float]:
     return sorted(values)[dropped : len(values) - max(0, dropped - failed)]
 
 
+def minutes_between(start_ms: float, stop_ms: float) -> float:
+    """Return a time to train, divided as MLCommons' result_summarizer does: every view then rounds
+    the same score alike."""
+    return (stop_ms - start_ms) / 60 / 1000
+
+
 def olympic_mean(times: list[float], failed: int = 0, dropped: int = 1) -> float | None:
     """Return the mean of `times` without the `dropped` fastest and slowest; a failed run counts as
     slowest.

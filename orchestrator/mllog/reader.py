@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.olympic import EVALUATIONS
+from orchestrator.mllog.olympic import EVALUATIONS, minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
 
@@ -197,7 +197,7 @@ class Log:
     def minutes(self) -> float | None:
         """Return the time to train."""
         start, stop = self.start_stop
-        return None if start is None or stop is None else (stop - start) / 60 / 1000
+        return None if start is None or stop is None else minutes_between(start, stop)
 
     @property
     def status(self) -> Any:

@@ -37,6 +37,7 @@ from orchestrator.evidence.progress import (
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set, set_folders
 from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
+from orchestrator.mllog.reader import read_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.runset.find import find_set, short_name
 from orchestrator.scheduler import Job
@@ -553,6 +554,15 @@ def test_times_of_a_log(tmp_path: Path) -> None:
     path.write_text(path.read_text() + mllog("run_stop", 99_000, None, status="aborted"))
     assert minutes(path) is None
     assert minutes(tmp_path / "missing") is None
+
+
+def test_a_log_has_one_time_to_the_last_bit(tmp_path: Path) -> None:
+    """Else `status` rounds a mean to 0.393 s that is 0.394 s in `score`."""
+    path = tmp_path / "log"
+    for ms in range(391, 3_000, 7):
+        start = mllog("run_start", 1_000, None)
+        path.write_text(start + mllog("run_stop", 1_000 + ms, None, status="success"))
+        assert minutes(path) == read_log(str(path)).minutes, ms
 
 
 def test_a_set_is_a_stand_in_from_its_first_log_on(tmp_path: Path) -> None:

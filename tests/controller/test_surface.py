@@ -238,6 +238,8 @@ def test_a_name_for_a_set_and_waiting_for_its_end(cli: Commands, site: Path) -> 
     what = ("local_2x2x8", "builtin", "--nexp", 1, "--site", site)
     assert cli("submit", *what, "--name", "new bios", "--wait").code == ExitCode.OK, cli.err
     assert cli("resume", "--site", site, "--nexp", 2, "--wait").code == ExitCode.OK, cli.err
+    assert cli.err.splitlines()[-2] == "complete: all 2 runs are done"
+    assert cli.err.splitlines()[-1].startswith("  orchestrator score ")
     picture = cli.json("status", "--site", site)["sets"][0]
     assert picture["done"] == 2
     assert (picture["name"], picture["state"]) == ("new bios", "complete")
