@@ -48,7 +48,9 @@ def run(args: Namespace) -> int:
     if args.json:
         print_json("page", {"page": name, "title": _title(text), "text": text})
     else:
-        _show(text)
+        from re import DOTALL, sub
+
+        _show(sub(r"<!--.*?-->\n?", "", text, flags=DOTALL))  # remarks for the pages' tests
     return ExitCode.OK
 
 

@@ -89,10 +89,10 @@ class Remedies(NamedTuple):
     run_on: RunOn
 
     def of_need(self, need: UnmetNeed) -> tuple[str, str]:
-        """Return text and command. A command that asks for the data needs no advice."""
+        """Return text and command. A command that names the data needs no advice."""
         if need.fix is None:
             return need.text, need.remedy
-        is_plain = need.check == DATA and need.fix.asks
+        is_plain = need.check == DATA and not need.fix.other
         text = need.text if is_plain or not need.remedy else f"{need.text}; {need.remedy}"
         return text, self._line(need.fix)
 
@@ -115,7 +115,13 @@ class Remedies(NamedTuple):
         return replace(row, text="; ".join(filter(None, (row.text, advised))), remedy=command)
 
     def _line(self, fix: Fix) -> str:
-        return fix.line(["doctor" if fix.asks else "submit", *self.names])
+        """What `submit` would override goes into the site file, which is checked here; a fix starts
+        no job."""
+        values = [word for value in fix.options[1::2] for word in ("--set", value)]
+        steps = [Fix(other=fix.first).line(self.names)] if fix.first and values else []
+        if values:
+            fix = Fix(first=("config", *values))
+        return " && ".join([*steps, fix.line(["doctor", *self.names])])
 
     def _here(self, row: Row, nodes: Sequence[str]) -> str:
         """Return a command for this host, or ""."""

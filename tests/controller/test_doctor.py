@@ -247,11 +247,15 @@ def test_a_mistyped_data_folder_ends_in_the_one_that_is_there(cli: Commands, lla
     llama2.write_text(llama2.read_text().replace("/llama2}", "/lama2}"))
     what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", str(llama2))
     assert cli("submit", *what).code == ExitCode.BAD_INPUT
-    fix = cli.err.splitlines()[-1].strip()
-    assert fix.endswith(f" --override data.llama2_70b_lora.DATADIR={llama2.parent}/llama2")
+    right = f"data.llama2_70b_lora.DATADIR={llama2.parent}/llama2"
+    assert cli.err.splitlines()[-1].endswith(f" --override {right}")
     cli("doctor", *what, "--json")
     checks = [row for row in outputs.checked(cli.out)["checks"] if row["check"] == "data"]
-    assert [row["remedy"] for row in checks] == [fix, fix], "of this host and of the node"
+    setting = f"orchestrator config --set {right} --site {llama2}"
+    fix = f"{setting} && orchestrator doctor {' '.join(what)}"
+    assert [row["remedy"] for row in checks] == [fix, fix], "it mends the site file, starts no job"
+    assert cli(*setting.split()[1:]).code == ExitCode.OK, cli.err
+    assert fix not in [row["remedy"] for row in rows(cli, *what).values()]
 
 
 def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
@@ -376,6 +380,11 @@ def test_the_command_that_mounts_a_prerequisite(cli: Commands, tmp_path: Path) -
     assert "libibverbs" in mount[-1]
     # It is written once.
     assert ends(*typed[:-1]) == [mount]
+    setting, again = rows(cli, *typed[1:-1])["prerequisite"]["remedy"].split(" && ")
+    assert again == shlex.join(["orchestrator", "doctor", *typed[1:-1]])
+    assert cli(*shlex.split(setting)[1:]).code == ExitCode.OK, cli.err
+    assert "prerequisite" not in rows(cli, *typed[1:-1])
+    assert "libibverbs" in site.read_text() and str(config) in site.read_text()
 
 
 def test_a_set_without_its_prerequisites_is_not_compared_with_the_published_time() -> None:

@@ -48,7 +48,14 @@ def test_what_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_page_by_a_part_of_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "flux1"]) == 0
-    assert capsys.readouterr().out == (DOCS / "howto/reproduce-flux1.md").read_text()
+    page = (DOCS / "howto/reproduce-flux1.md").read_text()
+    assert capsys.readouterr().out == re.sub(r"<!--.*-->\n", "", page)
+
+
+def test_remarks_for_the_tests_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", "first-set"]) == 0
+    shown = capsys.readouterr().out
+    assert "python3 -m venv .venv" in shown and "<!--" not in shown and "not run" not in shown
 
 
 def test_a_search_lists_lines_with_all_words(capsys: pytest.CaptureFixture[str]) -> None:
