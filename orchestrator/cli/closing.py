@@ -67,6 +67,17 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     return [f"why: {found.sentence}", *fix, *([f"  {command}"] if command else [])]
 
 
+def end_lines(picture: SetPicture, site: str | None = None) -> list[str]:
+    """Return the last lines of a command that waited for the set's end; [] if it is complete
+    without trouble."""
+    lines = closing_lines(picture, site)
+    if picture.state == "complete":
+        return lines
+    ended = f"the set ended as {picture.state}: {picture.reason}"
+    resume = with_short_name(f"orchestrator resume {quoted(picture.root)}", picture.root, site)
+    return [ended, *(lines or [f"  {resume}"])]
+
+
 def with_unreleased(picture: SetPicture) -> SetPicture:
     """Add a warning of the nodes that may still have the container of the job that ended before
     its set was complete."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.output import note
+from orchestrator.cli.output import warn
 from orchestrator.errors import Fix, UsageError, closest
 from orchestrator.resources import user_path
 from orchestrator.trust import others
@@ -284,10 +284,12 @@ def load_named(
 
 
 def load_asked(
-    args: Namespace, tell: Callable[[str], object] = note, known: Sequence[str] = ()
+    args: Namespace, warn: Callable[[str], object] = warn, known: Sequence[str] = ()
 ) -> Entry:
-    """Return the entry of add_entry()'s arguments; `tell` its warnings, but those named in `known`.
-    Raises DescriptorError for rules that cannot score a set."""
+    """Return the entry of add_entry()'s arguments; `warn` of its warnings, except those in `known`.
+
+    Raises DescriptorError for rules that cannot score a set.
+    """
     from orchestrator.mllog.rounds import ruleset_problem
 
     entry = load_named(args, need_site(args.site), dict(args.env))
@@ -295,17 +297,17 @@ def load_asked(
         document = entry.documents.workload_document
         document.add(("rounds", entry.round, "ruleset"), problem)
         document.check()
-    print_warnings(entry, tell, known)
+    print_warnings(entry, warn, known)
     return with_allocation(entry, args)
 
 
 def print_warnings(
-    entry: Entry, tell: Callable[[str], object] = note, known: Sequence[str] = ()
+    entry: Entry, warn: Callable[[str], object] = warn, known: Sequence[str] = ()
 ) -> None:
-    """Tell warnings with their names for the site's `acknowledged`."""
+    """Print an entry's warnings with their names for the site's `acknowledged`."""
     for warning in entry.warnings:
         if warning.name not in known:
-            tell(f"warning: {warning} [{warning.name}]")
+            warn(f"{warning} [{warning.name}]")
 
 
 def excluded(args: Namespace) -> list[str]:

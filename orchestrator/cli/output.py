@@ -58,6 +58,10 @@ def is_verbose() -> bool:
     return _LEVEL > 0
 
 
+def warn(text: str) -> None:
+    note(f"warning: {text}")
+
+
 def note(text: str) -> None:
     """Print to standard error, to leave pipes only results; nothing with --quiet."""
     if _LEVEL < 0:

@@ -21,10 +21,8 @@ from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
 from orchestrator.cli.watch import add_interval, come_back, watch
 from orchestrator.errors import ExitCode
-from orchestrator.words import quoted
 
 if TYPE_CHECKING:
-    from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
 
 
@@ -47,6 +45,8 @@ def watch_and_score(
     site: str | None = None,
 ) -> int:
     """Show a set until it ends, then its score; return the exit code of `orchestrator score`."""
+    from orchestrator.cli.closing import end_lines
+
     root = run_set.layout.root
     out = sys.stderr if as_json else None
     print(f"job  {submission.job_id}", file=out or sys.stdout, flush=True)
@@ -59,20 +59,9 @@ def watch_and_score(
         code = score.show([str(root)], as_json)
     else:  # nothing to score
         code = ExitCode.NO_SCORE
-    for line in _last_lines(picture, site):
+    for line in end_lines(picture, site):
         note(line)
     return code
-
-
-def _last_lines(picture: SetPicture, site: str | None) -> list[str]:
-    from orchestrator.cli.closing import closing_lines, with_short_name
-
-    lines = closing_lines(picture, site)
-    if picture.state == "complete":
-        return lines
-    ended = f"the set ended as {picture.state}: {picture.reason}"
-    resume = with_short_name(f"orchestrator resume {quoted(picture.root)}", picture.root, site)
-    return [ended, *(lines or [f"  {resume}"])]
 
 
 COMMAND = Command("run", __doc__, add_arguments, run, SCORED)

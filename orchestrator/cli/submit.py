@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orchestrator.cli.arguments import add_flag, add_request, add_wait
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
-from orchestrator.cli.output import note, print_json
+from orchestrator.cli.output import note, print_json, warn
 from orchestrator.errors import ExitCode, OrchestratorError
 from orchestrator.trust import replaceable
 from orchestrator.words import cell, count, duration, facts
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from orchestrator.runset.start import Insist
     from orchestrator.scheduler import JobRequest
 
-    Tell = Callable[[str], object]
-    """Takes a remark for the user."""
+    Warn = Callable[[str], object]
+    """Prints a warning, or keeps it for later."""
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -86,9 +86,9 @@ def run(args: Namespace) -> int:
 
 def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     """Submit the set of the arguments of add_entry() and add_job()."""
-    entry = _load(args, note)
+    entry = _load(args, warn)
     options = job_options(args, entry.site.scheduler)
-    insist = _insist(args, note) if args.force else None
+    insist = _insist(args, warn) if args.force else None
     return submit_entry(
         entry,
         args.nexp,
@@ -100,36 +100,32 @@ def submit_new(args: Namespace) -> tuple[RunSet, SubmissionRecord]:
     )
 
 
-def _load(args: Namespace, tell: Tell) -> Entry:
+def _load(args: Namespace, warn: Warn) -> Entry:
     from orchestrator.model.prerequisites import DATA
 
-    return load_asked(args, tell, known=[DATA])  # missing data are refused, with the reason
+    return load_asked(args, warn, known=[DATA])  # missing data are refused, with the reason
 
 
-def _insist(args: Namespace, tell: Tell) -> Insist:
+def _insist(args: Namespace, warn: Warn) -> Insist:
     # The command that fixes a problem needs no --force against it.
     typed = [word for word in args.typed if word != "--force"]
 
     def show(problem: UsageError) -> None:
         fix = problem.fix.line(typed) if problem.fix else f"hint: {problem.hint}"
-        tell(f"warning: {problem.message}\n  {fix}")
+        warn(f"{problem.message}\n  {fix}")
 
     return show
 
 
-def _warn(text: str) -> None:
-    note(f"warning: {text}")
-
-
-def _warn_of_image(entry: Entry, tell: Tell, typed: Sequence[str]) -> None:
+def _warn_of_image(entry: Entry, warn: Warn, typed: Sequence[str]) -> None:
     from orchestrator.cli.missing_image import missing_image
     from orchestrator.inspection.kept import command_for, kept_for
 
     if missing := missing_image(entry):
-        tell(f"warning: {missing.text}\n  {missing.fix.line(typed)}")
+        warn(f"{missing.text}\n  {missing.fix.line(typed)}")
     kept = kept_for(entry)
     if kept is not None and kept.errors:
-        tell(f"warning: the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
+        warn(f"the image does not fit: {cell(kept.problem)}; {command_for(entry)}")
 
 
 def submit_entry(
@@ -148,7 +144,7 @@ def submit_entry(
 
     for need in needs(entry, os.environ):
         if not need.stops and need.fix:
-            note(f"warning: {need.text}; {need.fix.line(typed)} --check")
+            warn(f"{need.text}; {need.fix.line(typed)} --check")
     _warn_of_image(entry, note, typed)
     submitter, variable = entry.logged_submitter
     if submitter and entry.origins[variable].layer not in ("site", "command line"):
@@ -171,7 +167,7 @@ def submit_entry(
             )
         print(f"set  {run_set.layout.root}", file=sys.stderr if as_json else sys.stdout, flush=True)
 
-    return start(entry, nexp, options=options, label=label, on_set=show, insist=insist, warn=_warn)
+    return start(entry, nexp, options=options, label=label, on_set=show, insist=insist, warn=warn)
 
 
 class SetRequest(NamedTuple):
@@ -183,22 +179,22 @@ class SetRequest(NamedTuple):
     files: dict[str, bytes]
 
 
-def _request(args: Namespace, tell: Tell) -> SetRequest:
+def _request(args: Namespace, warn: Warn) -> SetRequest:
     from orchestrator.evidence.sets import RunSet
     from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.runset.allocation import Allocation
     from orchestrator.runset.start import compose
     from orchestrator.runset.submit import request_for
 
-    entry = _load(args, tell)
-    _warn_of_image(entry, tell, args.typed)
+    entry = _load(args, warn)
+    _warn_of_image(entry, warn, args.typed)
     options = job_options(args, entry.site.scheduler)
     new = compose(
         entry,
         args.nexp,
         label=args.label or "",
-        insist=_insist(args, tell),
-        warn=lambda text: tell(f"warning: {text}"),
+        insist=_insist(args, warn),
+        warn=warn,
     )
     run_set = RunSet(Layout(new.log_dir / new.record.set_id), new.record)
     job = request_for(run_set, allocation=Allocation(further=options))
@@ -207,19 +203,20 @@ def _request(args: Namespace, tell: Tell) -> SetRequest:
 
 def _show(args: Namespace) -> int:
     """Print the summary first: warnings would hide it."""
-    remarks: list[str] = []
+    warnings: list[str] = []
     try:
-        asked = _request(args, remarks.append)
+        asked = _request(args, warnings.append)
     except OrchestratorError:
-        for remark in remarks:
-            note(remark)
+        for text in warnings:
+            warn(text)
         raise
     run_set, request = asked.run_set, asked.job
     argv = scheduler_of(run_set).command(request)
     if not args.json:
-        remarks = [*facts(_summary(asked)), "", *remarks, *[""] * bool(remarks)]
-    for remark in remarks:
-        note(remark)
+        for line in (*facts(_summary(asked)), ""):
+            note(line)
+    for text in warnings:
+        warn(text)
     if args.json:
         members = {
             "set": str(run_set.layout.root),
@@ -229,6 +226,8 @@ def _show(args: Namespace) -> int:
         }
         print_json("submit-dry-run", members)
         return ExitCode.OK
+    if warnings:
+        note("")
     ours = [f"{name}={shlex.quote(request.env[name])}" for name in ("ORCH_SET_DIR", "NEXP")]
     note("`submit` would write the folder of the set, which does not exist yet, and run in it:")
     print(f"cd {shlex.quote(str(request.workdir))}\n{' '.join(ours)} {shlex.join(argv)}")
@@ -279,7 +278,7 @@ def _test(args: Namespace) -> int:
 
     from orchestrator.scheduler.slurm import Slurm
 
-    _, run_set, request, files = _request(args, note)
+    _, run_set, request, files = _request(args, warn)
     refuse_without_scheduler(run_set.record.scheduler, "--test-only")
     with TemporaryDirectory() as folder:
         script = Path(folder) / "job.sh"

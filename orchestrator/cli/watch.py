@@ -128,23 +128,16 @@ def _looks(
 
 def wait(run_set: RunSet, site: str | None) -> int:
     """Wait until the set ends, without output before. Return an exit code."""
-    from orchestrator.cli.closing import closing_lines, with_short_name
+    from orchestrator.cli.closing import end_lines, with_short_name
 
     try:
         *_, picture = _looks(run_set, None)(time.sleep)
     except KeyboardInterrupt:
         come_back(run_set, site)
         return ExitCode.INTERRUPTED
-    closing = closing_lines(picture, site)
-    if picture.state != "complete":
-        note(f"the set ended as {picture.state}: {picture.reason}")
-    elif not closing:
-        score = f"orchestrator score {quoted(run_set.layout.root)}"
-        closing = [
-            f"complete: {picture.meaning}",
-            f"  {with_short_name(score, picture.root, site)}",
-        ]
-    for line in closing:
+    score = f"orchestrator score {quoted(picture.root)}"
+    score = with_short_name(score, picture.root, site)
+    for line in end_lines(picture, site) or [f"complete: {picture.meaning}", f"  {score}"]:
         note(line)
     return ExitCode.OK if picture.state == "complete" else ExitCode.SET_STATE
 

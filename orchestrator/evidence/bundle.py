@@ -45,8 +45,8 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
 
 
 def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
-    """Return the named files of a bundle's archive by whomever: {} of a damaged one, and nothing
-    beyond MOST_BYTES."""
+    """Return the named files of a bundle's archive, which others may have written: {} if it is
+    damaged, and no file beyond MOST_BYTES."""
     import io
     import tarfile
     import zlib

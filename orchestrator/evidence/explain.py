@@ -144,7 +144,7 @@ class Explanation:
 
 
 def _cut(text: str) -> str:
-    """Return one line of at most MOST_TEXT characters, which shows that it was cut."""
+    """Return one line of at most MOST_TEXT characters, which ends in `...` if it was cut."""
     return line(text, MOST_TEXT) if len(text) <= MOST_TEXT else f"{line(text, MOST_TEXT - 4)} ..."
 
 
@@ -536,7 +536,7 @@ class _Set:
 
     def last_lines(self, log: LogEnds) -> list[Proof]:
         end = log.text[-_LAST_BYTES:]
-        if len(end) < len(log.text):  # a part of a line is no line: nobody can tell what it was
+        if len(end) < len(log.text):  # it may start inside a line, such as an MLLOG record
             end = end.partition(b"\n")[2]
         return self._quoted(log, len(log.text) - len(end), end)[-3:]
 
