@@ -145,7 +145,7 @@ def submit_entry(
     for need in needs(entry, os.environ):
         if not need.stops and need.fix:
             warn(f"{need.text}; {need.fix.line(typed)} --check")
-    _warn_of_image(entry, note, typed)
+    _warn_of_image(entry, warn, typed)
     submitter, variable = entry.logged_submitter
     if submitter and entry.origins[variable].layer not in ("site", "command line"):
         note(

@@ -423,9 +423,12 @@ def test_nodes_that_may_not_pull_need_the_image(
 ) -> None:
     log_dir = site_of_images(pull="never")
     warning, fix = image_lines(cli, *FLUX1)
+    assert warning.startswith("warning: ")
     assert "`container.pull` is `never`, and no set ran with it" in warning
     assert fix == f"  {CHECK.format('MI325X_08x08x32 flux1')}", "they may have it already"
     assert cli.code == 0, "a warning, no refusal"
+    submitting = [word for word in FLUX1 if word != "--dry-run"]
+    assert image_lines(cli, *submitting) == [warning, fix] and cli.code == 0
     # A tar on shared storage needs no pull.
     image = Image(f"sha256:{'ab' * 32}", (), (), 3)
     tar = log_dir.parent / "images" / tar_name(NAME, image)
