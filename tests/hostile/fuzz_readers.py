@@ -3,7 +3,7 @@
 python tests/hostile/fuzz_readers.py --keep DIR [--minutes 10] [--processes N] [--seed N] [READER...]
 
 Each reader gets so many minutes of processor time, in parts of EXAMPLES inputs. DIR keeps what is done: the same command
-continues after an end, and prints the table again. `lines`: lines of the package that a sample of the inputs ran, and how
+continues after an end, and prints the table again; a reader of which a module has changed begins again. `lines`: lines of the package that a sample of the inputs ran, and how
 many of them the last quarter of the parts added. A case that brings out an exception nobody expects is kept in
 DIR/READER/; copied below tests/data/fuzz/READER/, it stays a test.
 """
@@ -18,9 +18,10 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -517,13 +518,15 @@ def keep(name: str, content: bytes, folder: Path = KEPT) -> Path:
 
 @dataclass
 class Progress:
-    """What is done of one reader. `lines`: after each part, those that a sample of inputs has run."""
+    """What is done of one reader. `lines`: after each part, those that a sample of inputs has run.
+    `sources`: the hash of each file that it ran or that such a file imports."""
 
     processor_s: float = 0.0
     parts: int = 0
     inputs: int = 0
     lines: list[int] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -573,6 +576,30 @@ def lines_of_package(run: set[str]) -> Iterator[None]:
         sys.settrace(before)
 
 
+def sources(files: set[str]) -> dict[str, str]:
+    """Hash these files of the package, all that they import, and this program: file -> hash.
+    A figure counts as long as they are the same."""
+    modules = [f"orchestrator.{file[:-3].replace('/', '.')}" for file in sorted(files)]
+    imported = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *modules], cwd=TOP, check=True, capture_output=True
+    ).stdout.decode()
+    return {name: _hash(name) for name in [*imported.split(), str(Path(__file__).relative_to(TOP))]}
+
+
+IMPORTED = """
+import importlib, os, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+found = [m.__file__ for n, m in sorted(sys.modules.items()) if n.partition(".")[0] == "orchestrator"]
+print(*[os.path.relpath(file) for file in found if file])
+"""
+
+
+def _hash(name: str) -> str:
+    path = TOP / name
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.exists() else ""
+
+
 class Kept:
     """The progress of all readers, in a folder."""
 
@@ -583,12 +610,21 @@ class Kept:
         kept = json.loads(self._path.read_text()) if self._path.exists() else {}
         self.readers = {name: Progress(**kept.get("readers", {}).get(name, {})) for name in READERS}
         self._lines = {name: set(kept.get("lines", {}).get(name, ())) for name in READERS}
+        for name, one in self.readers.items():
+            changed = [file for file, before in one.sources.items() if _hash(file) != before]
+            if changed or (one.parts and not one.sources):
+                print(f"{name}: again from the start, changed: {' '.join(changed)}", flush=True)
+                self.readers[name] = Progress(parts=one.parts, found=one.found)
+                self._lines[name] = set()
 
     def take(self, name: str, done: Part) -> None:
         one = self.readers[name]
         one.processor_s += done.processor_s
         one.parts, one.inputs = one.parts + 1, one.inputs + done.inputs
+        new_files = _files(done.lines) - _files(self._lines[name])
         self._lines[name] |= done.lines
+        if new_files:
+            one.sources = sources(_files(self._lines[name]))
         one.lines.append(len(self._lines[name]))
         if done.case is not None:
             one.found.append(str(keep(name, done.case, self.folder)))
@@ -609,6 +645,10 @@ class Kept:
             print(
                 f"{name:<12}{one.processor_s / 60:>8.1f}{one.inputs:>10}{lines:>7}{late:>9}  {found}"
             )
+
+
+def _files(lines: Iterable[str]) -> set[str]:
+    return {line.partition(":")[0] for line in lines}
 
 
 def fuzz_all(kept: Kept, names: list[str], minutes: float, processes: int, seed: int) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fuzz_readers import KEPT, MARK, READERS, fuzz, recorded
+from fuzz_readers import KEPT, MARK, READERS, Kept, Part, fuzz, recorded
 from processes import kill_all, see_them_go
 from until import LIMIT_S, until
 
@@ -41,6 +41,22 @@ def test_no_reader_fails_on_many(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_was_found(case: Path, tmp_path: Path) -> None:
     READERS[case.parent.name][0](case.read_bytes(), tmp_path)
+
+
+def test_a_figure_counts_for_the_code_that_it_was_measured_on(tmp_path: Path) -> None:
+    done = Part(60.0, 500, frozenset(["onnode/set/lease.py:1"]), b"a case")
+    Kept(tmp_path).take("lease", done)
+    kept = Kept(tmp_path).readers["lease"]
+    assert (kept.processor_s, kept.parts) == (60.0, 1)
+    assert "orchestrator/onnode/set/lease.py" in kept.sources
+
+    path = tmp_path / "progress.json"
+    measured = json.loads(path.read_text())
+    measured["readers"]["lease"]["sources"]["orchestrator/onnode/set/lease.py"] = "other"
+    path.write_text(json.dumps(measured))
+    again = Kept(tmp_path).readers["lease"]
+    assert (again.processor_s, again.inputs, again.parts) == (0.0, 0, 1), "other seeds, from zero"
+    assert again.found == kept.found, "a case that was found stays"
 
 
 def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
