@@ -151,8 +151,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 RENDER = ["render", "MI325X_08x08x32", "flux1"]
 # command line (SITE is a good site file), words of what is said
 BAD_LINES: list[tuple[list[str], str]] = [
-    (["render"], "the following arguments are required: SYSTEM, WORKLOAD"),
-    (["render", "MI325X_08x08x32"], "the following arguments are required: WORKLOAD"),
+    (["render"], "the following arguments are required: SYSTEM"),
+    (["render", "MI325X_08x08x32", "--site", "SITE", "-o", "x"], "it has: flux1"),
     ([*RENDER, "--site", "SITE"], "say where the bundle goes (-o DIR)"),
     ([*RENDER, "--site", "SITE", "-o", "a", "--diff", "b"], "say where the bundle goes (-o DIR)"),
     ([*RENDER, "-o", "x"], "there is no site file"),

@@ -109,14 +109,13 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
-    """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(). `optional`: "" if
-    missing."""
+    """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(), which asks for a
+    missing WORKLOAD. `optional`: SYSTEM is "" if missing."""
     many = "?" if optional else None
     text = "a name of `orchestrator systems`, a unique prefix of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
-    parser.add_argument(
-        "workload", metavar="WORKLOAD", nargs=many, default="", help="a workload of that system"
-    )
+    text = "a workload of that system; without it, the error lists them"
+    add_operands(parser, "workload", "WORKLOAD", "?", text, "")
     add_option(parser, "--round", "R", "round, such as 6.0 (default: the newest the system has)")
     add_systems_dir(parser)
 

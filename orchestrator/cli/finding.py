@@ -259,9 +259,16 @@ def systems_folders(args: Namespace) -> list[Path]:
 def load_named(
     args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None
 ) -> Entry:
-    """Return the entry named by the arguments of add_system()."""
+    """Return the entry named by the arguments of add_system(). Raises UsageError with the
+    workloads of the system if none is named."""
     from orchestrator.model import Catalogue, load_entry
 
+    if not args.workload:
+        workloads = list(catalogue_of(args).system(args.system)[1].workloads)  # if it is known
+        raise UsageError(
+            f"{args.system}: which WORKLOAD? it has: {', '.join(workloads)}",
+            fix=Fix(again=(*workloads[:1],)),
+        )
     try:
         return load_entry(
             args.system,

@@ -212,7 +212,7 @@ class _Request:
             if args.system:
                 raise UsageError("either --image or SYSTEM and WORKLOAD, not both")
             return _checked_reference(args.image)
-        if not args.workload:
+        if not args.system:
             raise UsageError(
                 "which image? name SYSTEM and WORKLOAD, or --image REF",
                 hint=f"orchestrator images {quoted(args.action)} MI325X_08x08x32 flux1",
@@ -353,7 +353,7 @@ def _pull(request: _Request) -> int:
 def _build(request: _Request) -> int:
     from orchestrator.container.build import build
 
-    if not request.args.workload or request.args.image:
+    if not request.args.system or request.args.image:
         raise UsageError(
             "images build needs SYSTEM and WORKLOAD",
             hint="orchestrator images build MI355X_1x8x1_Oracle gpt_oss_20b --tree DIR",
@@ -396,7 +396,7 @@ def _distribute(request: _Request) -> int:
 def _code(request: _Request) -> int:
     from orchestrator.cli.image_code import copy
 
-    if not request.args.workload:
+    if not request.args.system:
         raise UsageError(
             "whose code? name SYSTEM and WORKLOAD",
             hint="orchestrator images code MI325X_08x08x32 flux1",
@@ -408,15 +408,10 @@ def _inspect(request: _Request) -> int:
     from orchestrator.cli.image_contract import inspect
 
     args = request.args
-    if args.system and not args.workload:
-        raise UsageError(
-            f"images inspect {args.system}: which workload?",
-            hint=f"orchestrator images inspect {quoted(args.system)} llama2_70b_lora",
-        )
     if args.registry and (args.source or args.engine):
         raise UsageError("--registry reads from the registry: not with --from or --engine")
     return inspect(
-        request.entry if args.workload else None,
+        request.entry if args.system else None,
         args.image or "",
         partial(_image_files, request),
         source=args.source or "",

@@ -17,10 +17,10 @@ from orchestrator.cli.arguments import (
     add_option,
     add_text,
 )
-from orchestrator.cli.finding import catalogue_of, load_named, need_site, site_log_dir
+from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import draw, note, print_json, screen
 from orchestrator.cli.signals import exit_on
-from orchestrator.errors import ExitCode, Fix, SetError, UsageError, is_full
+from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 from orchestrator.words import TextTable, cell, wrapped
 
 if TYPE_CHECKING:
@@ -111,12 +111,6 @@ def requested_entry(args: Namespace) -> Entry:
     from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)
-    if args.system and not args.workload:
-        workloads = list(catalogue_of(args).system(args.system)[1].workloads)  # if it is known
-        raise UsageError(
-            f"{args.system}: which WORKLOAD? it has: {', '.join(workloads)}",
-            fix=Fix(again=(*workloads[:1],)),
-        )
     if args.system:
         return load_named(args, site)
     return hosts_only(site)

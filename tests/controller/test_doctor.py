@@ -119,15 +119,21 @@ def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> 
 
 
 def test_a_system_without_a_workload(cli: Commands, site: Path) -> None:
-    for more in ((), ("--all-nodes",)):
-        assert cli("doctor", "foo", "--site", site, *more).code == ExitCode.BAD_INPUT
+    for command, *more in (
+        ["submit", "--nexp", "1"],
+        ["images", "inspect"],
+        ["images", "build"],
+        ["doctor"],
+        ["doctor", "--all-nodes"],
+    ):
+        assert cli(command, *more, "foo", "--site", site).code == ExitCode.BAD_INPUT
         assert "there is no system 'foo'" in cli.err
-        typed = ("doctor", "local_2x2x8", "--site", str(site), *more)
+        typed = (command, *more, "local_2x2x8", "--site", str(site))
         assert cli(*typed).code == ExitCode.BAD_INPUT
         assert "local_2x2x8: which WORKLOAD? it has: builtin\n" in cli.err
-        command = cli.err.splitlines()[-1].split()[1:]
-        assert command == [*typed, "builtin"]
-    assert cli(*command).code != ExitCode.BAD_INPUT, cli.err
+        pasted = cli.err.splitlines()[-1].split()[1:]
+        assert pasted == [*typed, "builtin"]
+    assert cli(*pasted).code != ExitCode.BAD_INPUT, cli.err
 
 
 def test_a_log_directory_that_is_missing(cli: Commands, site: Path) -> None:
