@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from orchestrator.mllog.rounds import ruleset_problem
-    from orchestrator.model.source import Problem, place_of
+    from orchestrator.model.source import problems_with_place
     from orchestrator.model.validation import validate_file
     from orchestrator.tuning.profile import profile_problem
 
@@ -67,8 +67,7 @@ def run(args: Namespace) -> int:
     if problems:
         if args.json:
             return ExitCode.BAD_INPUT
-        fix = place_of(one for one in problems if isinstance(one, Problem))
-        raise DescriptorError(problems, hint="orchestrator docs descriptors", fix=fix)
+        raise problems_with_place(problems, "orchestrator docs descriptors")
     return ExitCode.OK
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,22 +104,27 @@ class Document:
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, by line."""
         if self.problems:
-            typed = any(problem.path.startswith(self.option) for problem in self.problems)
             problems = sorted(set(self.problems))
-            fix = Fix("orchestrator docs keys") if typed else place_of(problems)
-            raise DescriptorError(problems, hint=hint, fix=fix)
+            if any(problem.path.startswith(self.option) for problem in problems):
+                raise DescriptorError(problems, hint=hint, fix=Fix("orchestrator docs keys"))
+            raise problems_with_place(problems, hint)
 
 
-def place_of(problems: Iterable[Problem]) -> Fix | None:
-    """Return the command that opens the first problem's place, unless its file is missing,
-    unreadable or shipped."""
-    shipped = tuple(data_dir(kind).resolve() for kind in ("systems", "workloads"))
-    for problem in problems:
-        path = Path(os.path.realpath(problem.path))  # which does not raise for links in a circle
-        inside = any(path.is_relative_to(folder) for folder in shipped)
-        if path.is_file() and os.access(path, os.R_OK) and not inside:
-            return Fix(f"${{EDITOR:-vi}} +{problem.line} {quoted(problem.path)}")
-    return None
+def problems_with_place(problems: Sequence[Problem], hint: str) -> DescriptorError:
+    """Return the error that ends in the command for its first problem: it opens the place. Problems
+    of files that are missing, unreadable or shipped come last."""
+    problems = sorted(problems, key=lambda problem: not _is_editable(problem))
+    first, fix = problems[0], None
+    if _is_editable(first):
+        fix = Fix(f"${{EDITOR:-vi}} +{first.line} {quoted(first.path)}")
+    return DescriptorError(problems, hint=hint, fix=fix)
+
+
+def _is_editable(problem: Problem) -> bool:
+    path = Path(os.path.realpath(problem.path))  # which does not raise for links in a circle
+    shipped = (data_dir(kind).resolve() for kind in ("systems", "workloads"))
+    inside = any(path.is_relative_to(folder) for folder in shipped)
+    return path.is_file() and os.access(path, os.R_OK) and not inside
 
 
 def shown(path: Path) -> str:

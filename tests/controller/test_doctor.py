@@ -82,6 +82,22 @@ def test_what_is_wrong_with_the_file_is_told(cli: Commands, tmp_path: Path) -> N
         assert cli.err.splitlines()[-1] == f"  {remedy}"
 
 
+def test_the_last_line_opens_the_place_of_the_first_problem(cli: Commands, tmp_path: Path) -> None:
+    path = tmp_path / "z.yaml"
+    path.write_text("kind: site\nscheduler: slurm\n\nunknown: 1\n")
+    for words in (
+        ["submit", "local_2x2x8", "builtin", "--site", path],
+        ["validate", path],
+        ["validate", tmp_path / "missing.yaml", path],
+    ):
+        said = cli(*words).err.splitlines()
+        assert said[0].startswith(
+            f"orchestrator {words[0]}: {path}:1: log_dir: this key is required"
+        )
+        assert f"{path}:4: unknown: unknown key" in cli.err
+        assert said[-1] == f"  ${{EDITOR:-vi}} +1 {path}"
+
+
 def test_an_unknown_key_with_a_near_one_lists_no_others(cli: Commands, site: Path) -> None:
     site.write_text(f"{site.read_text()}partiton: x\n")
     line = site.read_text().count("\n")
