@@ -1,6 +1,6 @@
 """Check everything that a set needs: site file, version, Slurm, log directory, and on one node the
 preflight: engine, image, GPUs, RDMA, data, clock. Shows the problems, each with the command that
-fixes it, and then the verdict. --all shows every check.
+fixes it (`fix:`) or shows more of it (`check:`), and then the verdict. --all shows every check.
 
 Without SYSTEM and WORKLOAD, check only the needs of every host.
 
@@ -20,7 +20,6 @@ example:
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,7 +93,8 @@ def _check(args: Namespace) -> int:
     )
     failed = [row.check for row in rows if row.verdict == "fail"]
     if args.json:
-        print_json("doctor", {"fit": not failed, "checks": [asdict(row) for row in rows]})
+        checks = [{"node": row.node, **row.to_json()} for row in rows]
+        print_json("doctor", {"fit": not failed, "checks": checks})
     elif args.all or is_verbose():
         print_table(CHECKS, alike(rows))
         print(verdict(rows))
@@ -116,7 +116,8 @@ def alike(rows: list[Row]) -> list[tuple[str, ...]]:
 
 
 def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
-    """Yield passes as a number, problems with fixes, and the verdict."""
+    """Yield passes as a number, problems with the commands that fix or show them, and the
+    verdict."""
     from orchestrator.site.doctor import HERE
 
     passed = sum(row.verdict == "pass" for row in rows)
@@ -127,6 +128,7 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
         # The user can change the reason for a skipped check with a remedy.
         if problem[0] in ("warn", "fail") or (problem[0] == "skip" and problem[3]):
             checks.setdefault(tuple(problem), []).append(check)
+    looks = {row.remedy for row in rows if row.shows}
     fixed: dict[tuple[str, ...], list[str]] = {}
     for (state, where, text, remedy), names in checks.items():
         # This host stands for the nodes that have its problem.
@@ -140,7 +142,7 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
             yield f"{screen.state(state)}  {parts[0]}"
             yield from (f"        {part}" for part in parts[1:])
         if remedy:  # unfolded, for pasting
-            yield f"        fix: {cell(remedy)}"
+            yield f"        {'check' if remedy in looks else 'fix'}: {cell(remedy)}"
     yield verdict(rows)
 
 

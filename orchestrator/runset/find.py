@@ -145,7 +145,7 @@ def _no_set_called(name: str, log_dir: Path) -> UsageError:
     if not name:
         return UsageError(
             f"there is no set in {log_dir} yet",
-            hint="orchestrator submit SYSTEM WORKLOAD makes one",
+            hint="orchestrator submit makes one; orchestrator systems lists what it can run",
         )
     listed = _listed(log_dir)
     names = [*(folder.name for folder in listed), *filter(None, map(_label, listed))]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.errors import (
     DescriptorError,
-    Fix,
     OrchestratorError,
     SchedulerError,
     SetError,
@@ -65,8 +65,10 @@ def examine(
     try:
         entry = load(path)
     except DescriptorError as error:
-        fix = error.fix or Fix(f"ls -ld {quoted(path)}")
-        yield _row("site", "fail", error.message, fix.line([]))
+        if error.fix:
+            yield _row("site", "fail", error.message, error.fix.line([]))
+        else:
+            yield _look("site", "fail", error.message, f"ls -ld {quoted(path)}")
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
     is_local = entry.site.scheduler == "local"
@@ -77,11 +79,11 @@ def examine(
     slurm = _scheduler(entry.site, remedies.set_key)
     yield slurm
     if hosts_only:
-        yield _row(
+        yield _look(
             "system",
             "skip",
             "name a SYSTEM and a WORKLOAD to check GPUs, RDMA, image, data and code",
-            "orchestrator doctor SYSTEM WORKLOAD",
+            join(["orchestrator", "systems", *names]),
         )
     else:
         yield from _code(entry)
@@ -108,14 +110,19 @@ def examine(
         )
     if slurm.verdict != "fail":
         yield from (
-            row if row.node == HERE else remedies.with_command(row)
-            for row in _node(entry, log_dir, progress)
+            row if row.node == HERE or row.shows else remedies.with_command(row)
+            for row in _node(entry, log_dir, progress, names)
             if not (hosts_only and row.check in _OF_SYSTEM)
         )
 
 
-def _row(check: str, verdict: str, text: str, remedy: str = "", node: str = HERE) -> Row:
-    return Row(node, check, verdict, 0, " ".join(text.split()), remedy)
+def _row(check: str, verdict: str, text: str, remedy: str = "") -> Row:
+    return Row(HERE, check, verdict, 0, " ".join(text.split()), remedy)
+
+
+def _look(check: str, verdict: str, text: str, command: str) -> Row:
+    """Return a row whose command only shows what is wrong."""
+    return replace(_row(check, verdict, text, command), shows=True)
 
 
 def _problem(error: OrchestratorError, typed: Sequence[str]) -> tuple[str, str]:
@@ -133,7 +140,7 @@ def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
     try:
         known = {partition.name: partition for partition in partitions()}
     except SchedulerError as error:
-        return _row("slurm", "fail", _with_hint(error), advice.PING)
+        return _look("slurm", "fail", _with_hint(error), advice.PING)
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in known:
             meant = did_you_mean(name, known)
@@ -145,7 +152,7 @@ def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
                 set_key("partition", near) if near else advice.PARTITIONS,
             )
         if not known[name].is_up:
-            return _row("slurm", "fail", f"partition {name} is down", advice.show_partition(name))
+            return _look("slurm", "fail", f"partition {name} is down", advice.show_partition(name))
     if not site.partition and not any(partition.is_default for partition in known.values()):
         return _row(
             "slurm",
@@ -195,7 +202,9 @@ def _contract(entry: Entry) -> Iterator[Row]:
         yield _row("contract", "pass", f"{entry.image}: no error in its scripts")
 
 
-def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Iterator[Row]:
+def _node(
+    entry: Entry, log_dir: Path, progress: Callable[[str], None], names: Sequence[str]
+) -> Iterator[Row]:
     try:
         with temporary_bundle(entry, log_dir) as bundle:
             request = places.Request(bundle)
@@ -205,7 +214,7 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                 states = node_states(entry.site.partition)
                 idle = next((name for name, state in states.items() if state.idle), "")
                 if not idle:
-                    yield _row(
+                    yield _look(
                         "node",
                         "warn",
                         "no node is idle, so none was checked: try again when one is",
@@ -214,23 +223,19 @@ def _node(entry: Entry, log_dir: Path, progress: Callable[[str], None]) -> Itera
                     return
                 verdicts = places.allocate(request, entry, [idle], progress, of=len(states))
     except SetError as error:
-        fix = error.fix.command if error.fix else f"df -h {quote(str(log_dir))}"
-        yield _row("log_dir", "fail", _with_hint(error), fix)
+        command = error.fix.command if error.fix else f"df -h {quote(str(log_dir))}"
+        yield _look("log_dir", "fail", _with_hint(error), command)
     except SchedulerError as error:
-        yield _row("node", "fail", _with_hint(error), advice.PARTITIONS)
+        yield _look("node", "fail", _with_hint(error), advice.PARTITIONS)
     else:
-        yield from _verdict_rows(verdicts)
+        yield from _verdict_rows(verdicts, names)
 
 
-def _verdict_rows(verdicts: Verdicts) -> Iterator[Row]:
+def _verdict_rows(verdicts: Verdicts, names: Sequence[str]) -> Iterator[Row]:
     for node in verdicts.nodes:
         yield from node.rows
         if node.untested:
-            yield _row(
-                "node",
-                "fail",
-                f"{node.node} was not tested: {node.untested}",
-                "orchestrator doctor --all-nodes",
-                node.node,
-            )
+            text = f"{node.node} was not tested: {node.untested}"
+            command = join(["orchestrator", "doctor", *names, "--all-nodes"])
+            yield replace(_look("node", "fail", text, command), node=node.node)
     yield from verdicts.together

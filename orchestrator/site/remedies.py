@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     """(nodes, a shell's command) -> the command to type here."""
 
 ON_NODE = {
-    "clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd",
     "deep": "rdma link; ibv_devinfo -l",
     "engine": "{engine} info",
     "free_space": "df -h; {engine} system df",
@@ -47,7 +46,9 @@ ON_NODE = {
         "/sys/class/infiniband/*/fw_ver; uname -r"
     ),
 }
-"""Check -> a shell's command for its node."""
+"""Check -> a shell's command that shows what is wrong on its node."""
+FIX_ON_NODE = {"clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd"}
+"""Check -> a shell's command that fixes it there."""
 DRIVER = "lspci -d 1002:; sudo modprobe amdgpu"
 """Without a driver no GPU can be checked: are there any, and why is it not loaded?"""
 DRAINED = {"gpu_errors": "GPU errors", "gpu_links": "GPU links"}
@@ -89,30 +90,30 @@ class Remedies(NamedTuple):
     run_on: RunOn
 
     def of_need(self, need: UnmetNeed) -> tuple[str, str]:
-        """Return text and command. A command that names the data needs no advice."""
-        if need.fix is None:
-            return need.text, need.remedy
-        is_plain = need.check == DATA and not need.fix.other
+        """Return text and command, or "". A command that names the data needs no advice."""
+        is_plain = need.check == DATA and need.fix and not need.fix.other
         text = need.text if is_plain or not need.remedy else f"{need.text}; {need.remedy}"
-        return text, self._line(need.fix)
+        return text, self._line(need.fix) if need.fix else ""
 
     def with_command(self, row: Row, nodes: Sequence[str] = ()) -> Row:
-        """Replace the row's fix by a command for its node, or for all `nodes`; the node's advice
-        joins the text."""
+        """Replace the row's advice by a command for its node, or for all `nodes`; the advice joins
+        the text."""
         if row.verdict not in ("warn", "fail"):
             return row
         unnamed = unnamed_folders(self.entry, os.environ)
         if row.check == "data" and row.text.endswith(" is not set") and unnamed:
             text, fix = self.of_need(name_folders(self.entry.workload, unnamed))
             return replace(row, text=text, remedy=fix)
-        command = self._here(row, nodes or [row.node])
-        if not command and (there := self._there(row)):
-            command = self.run_on(nodes or [row.node], there)
-        if not command:
-            return row
+        nodes = nodes or [row.node]
+        command, shows = self._here(row, nodes), False
+        if not command and (there := self._fix_there(row)):
+            command = self.run_on(nodes, there)
+        if not command and (there := self._look_there(row)):
+            command, shows = self.run_on(nodes, there), True
         pulled_by_hand = row.check == "image" and self.entry.container.pull == "never"
         advised = "" if pulled_by_hand or row.remedy in command else row.remedy
-        return replace(row, text="; ".join(filter(None, (row.text, advised))), remedy=command)
+        text = "; ".join(filter(None, (row.text, advised)))
+        return replace(row, text=text, remedy=command, shows=shows)
 
     def _line(self, fix: Fix) -> str:
         """What `submit` would override goes into the site file, which is checked here; a fix starts
@@ -153,21 +154,30 @@ class Remedies(NamedTuple):
         """Return the command that writes a value into the site file."""
         return self._line(Fix(other=("config", "--set", f"{key}={yaml_value(value)}")))
 
-    def _there(self, row: Row) -> str:
-        """Return a command for the row's node, or ""."""
+    def _fix_there(self, row: Row) -> str:
+        """Return a command that fixes the problem on the row's node, or ""."""
         if row.unchecked:
             return DRIVER if row.check.startswith("gpu_") else ""
         if row.check == "gpu_count" and "split into partitions" in row.text:
             return "sudo amd-smi set --compute-partition SPX"
+        if row.check == "engine" and self.entry.container.engine == "docker":
+            return f"{self._engine} info || sudo systemctl start docker"
+        return FIX_ON_NODE.get(row.check, "")
+
+    def _look_there(self, row: Row) -> str:
+        """Return a command that shows on the row's node what is wrong, or ""."""
+        if row.unchecked:
+            return ""
         if row.check == "reach":
             host = _HOST.search(row.text)
             return f"curl --head --max-time 5 https://{host[1]}" if host else ""
-        container = self.entry.container
-        engine = join(container.command or (container.engine,))
         parts = ON_NODE.get(row.check, "").split("; ")
-        kept = [part for part in parts if container.engine != "none" or "{engine}" not in part]
+        has_engine = self.entry.container.engine != "none"
+        kept = [part for part in parts if has_engine or "{engine}" not in part]
         log_dir = quote(self.entry.site.log_dir or "/")
-        command = "; ".join(kept).format(engine=engine, log_dir=log_dir)
-        if row.check == "engine" and container.engine == "docker":
-            command += " || sudo systemctl start docker"
-        return command
+        return "; ".join(kept).format(engine=self._engine, log_dir=log_dir)
+
+    @property
+    def _engine(self) -> str:
+        container = self.entry.container
+        return join(container.command or (container.engine,))

@@ -16,6 +16,7 @@ from controller_parts import Commands, one_node
 from orchestrator.cli.doctor import summary, verdict
 from orchestrator.errors import ExitCode, Fix, SetError
 from orchestrator.model import Site, load_entry
+from orchestrator.model.prerequisites import UnmetNeed
 from orchestrator.nodes.names import NamedNode
 from orchestrator.onnode.policy.reports import CHECKS
 from orchestrator.onnode.policy.verdict import Row
@@ -25,6 +26,7 @@ from orchestrator.runset.create import describe
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.remedies import (
     DRIVER,
+    FIX_ON_NODE,
     ON_NODE,
     Remedies,
     on_this_host,
@@ -487,6 +489,10 @@ def test_problems_of_nodes_end_in_a_command(check: str, site: str, text: str, fi
     remedies = of_site(site)
     row = remedies.with_command(Row("n1", check, "fail", 1, text or "it is wrong", "advice"))
     assert row.remedy == fix
+    looks = ("gpu_processes", "versions", "free_space", "log_dir", "reach")
+    assert row.shows is (check in looks or fix.startswith("amd-smi metric") or site == "bare")
+    label = "check" if row.shows else "fix"
+    assert f"        {label}: {fix}" in summary([row], PIPE)
     if site != "unnamed":
         assert row.text == f"{text or 'it is wrong'}; advice"
     passed = Row("n1", check, "pass", 1)
@@ -518,6 +524,22 @@ def of_site(kind: str) -> Remedies:
     return Remedies(replace(entry, site=site, container=container), names, run_on)
 
 
+def test_advice_that_is_no_command_is_no_fix() -> None:
+    remedies = of_site("local")
+    row = Row("n1", "free_space", "warn", 1, "cannot be checked: no size", "look at the mount")
+    need = UnmetNeed("prerequisite", "it needs a file", "mount it", stops=True)
+    found = remedies.with_command(row)
+    for text, command in ((found.text, found.remedy), remedies.of_need(need)):
+        assert command == "" and text.endswith(("; look at the mount", "; mount it"))
+
+
+def test_without_a_system_the_command_lists_them(cli: Commands, site: Path) -> None:
+    command = rows(cli, "--site", site)["system"]["remedy"]
+    assert cli(*shlex.split(command)[1:]).code == ExitCode.OK and "MI325X_08x08x32" in cli.out
+    cli("doctor", "--site", site)
+    assert f"        check: {command}" in cli.out.splitlines()
+
+
 def test_the_checks_of_a_node_have_a_command_each() -> None:
     remedies = of_site("local")
     assert not {
@@ -528,7 +550,7 @@ def test_the_checks_of_a_node_have_a_command_each() -> None:
     }
 
 
-@pytest.mark.parametrize("command", [*ON_NODE.values(), DRIVER])
+@pytest.mark.parametrize("command", [*ON_NODE.values(), *FIX_ON_NODE.values(), DRIVER])
 def test_a_shell_takes_the_commands_for_nodes(command: str) -> None:
     command = command.format(engine="docker", log_dir="/sets")
     subprocess.run(["bash", "-n", "-c", command], check=True)

@@ -212,13 +212,13 @@ def test_doctor_counts_passes_and_shows_problems(cli: Commands, site: Path) -> N
 
 
 def test_checks_with_the_same_problem_are_named_together() -> None:
-    same = ("cannot be checked: no amd-smi", "install it")
+    same = ("cannot be checked: no amd-smi", "sudo modprobe amdgpu")
     rows = [Row(node, f"gpu_{what}", "warn", 0, *same) for what in "ab" for node in ("n1", "n2")]
     rows += [Row("n1", "clock", "pass", 0), Row("here", "code", "skip", 0, "the image's own")]
     assert list(summary(rows, PIPE)) == [
         "pass  1 check passed",
         "warn  gpu_a, gpu_b (n[1-2]): cannot be checked: no amd-smi",
-        "        fix: install it",
+        "        fix: sudo modprobe amdgpu",
         "no problem found, with 1 warning; not checked: gpu_a, gpu_b",
     ]
 

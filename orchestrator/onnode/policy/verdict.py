@@ -22,7 +22,8 @@ _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 
 @dataclass(frozen=True)
 class Row:
-    """A check on a node. `verdict`: pass, warn, fail or skip; untested for a silent node."""
+    """A check on a node. `verdict`: pass, warn, fail or skip; untested for a silent node. `shows`:
+    the remedy is a command that only shows what is wrong."""
 
     node: str
     check: str
@@ -30,6 +31,7 @@ class Row:
     ms: int
     text: str = ""
     remedy: str = ""
+    shows: bool = False
 
     @property
     def reason(self) -> str:
