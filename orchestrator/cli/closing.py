@@ -56,7 +56,11 @@ def with_short_name(command: str, root: Path, site: str | None = None) -> str:
 
 def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     """Return at most three last lines; [] without trouble."""
-    is_incomplete = picture.state == "complete" and bool(picture.given_up)
+    from orchestrator.evidence.sets import SetEvidence
+
+    is_incomplete = picture.state == "complete" and (
+        bool(picture.given_up) or SetEvidence(picture.root).too_few_runs > 0
+    )
     if not is_incomplete and picture.state not in (*TROUBLE, "pending"):
         return []
     found = explained(picture, site)
@@ -233,7 +237,8 @@ def _join_group(trouble: Trouble) -> str:
         return ""
 
 
-def _look_at_nodes(trouble: Trouble) -> str:
+def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
+    """Show why nodes take no jobs; if all take jobs, the jobs that have them."""
     from orchestrator.errors import SchedulerError
     from orchestrator.nodes.names import fold
     from orchestrator.scheduler import advice
@@ -243,7 +248,10 @@ def _look_at_nodes(trouble: Trouble) -> str:
         nodes = unavailable_nodes()
     except SchedulerError:
         return ""
-    return advice.look_at_nodes(fold(nodes)) if nodes else ""
+    if nodes:
+        return advice.look_at_nodes(fold(nodes))
+    remedy = "no node is down or drained: it starts when other jobs or a reservation release them"
+    return advice.show_queue(_site(trouble).partition), remedy
 
 
 def _correct_value(trouble: Trouble) -> str | tuple[str, str]:

@@ -25,6 +25,8 @@ from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, OrchestratorError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.result import Score
 
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
         window=args.window,
         minutes_left=args.minutes_left,
         own=own,
+        last_line=lambda folder, score: more_runs(folder, score, args.site),
     )
 
 
@@ -93,9 +96,10 @@ def show(
     window: bool = False,
     minutes_left: float | None = None,
     own: OwnRules | None = None,
+    last_line: Callable[[str, Score], str] = lambda folder, score: "",
 ) -> int:
-    """Print scores and return the worst exit code. Raises scoring errors if there is a single
-    folder."""
+    """Print scores and return the worst exit code. `last_line` returns a command to print below a
+    score, or "". Raises scoring errors if there is a single folder."""
     from orchestrator.mllog.score import score_dir
 
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
@@ -120,11 +124,30 @@ def show(
             from orchestrator.mllog.table import score_text
 
             draw_text(score_text(score, screen(), against_published(folder, score)))
+            if command := last_line(folder, score):
+                print(f"  {command}")
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json
 
         print_json(*one_or_more("score", documents))
     return worst
+
+
+def more_runs(folder: str, score: Score, site: str | None) -> str:
+    """Return the command that gives a finished set the runs that its score needs; "" if it has
+    them, or cannot become valid."""
+    from pathlib import Path
+
+    from orchestrator.cli.closing import with_short_name
+    from orchestrator.evidence.sets import SetEvidence
+    from orchestrator.words import quoted
+
+    hopeless = not score.forecast or score.forecast["never_because"]
+    if hopeless or score.pending or score.rehearsed or SetEvidence(Path(folder)).record is None:
+        return ""
+    root = Path(folder).absolute()
+    command = f"orchestrator resume {quoted(root)} --nexp {score.runs_required}"
+    return with_short_name(command, root, site)
 
 
 def against_published(folder: str, score: Score) -> list[str]:

@@ -242,6 +242,9 @@ class _Set:
         text = picture.pulling or picture.meaning
         again, proofs = self.tried_again()
         template = _NEXT.get(picture.state, RESUME)
+        if picture.state == "complete" and (needed := self.files.too_few_runs):
+            text = f"{text}; a score needs {count(needed, 'run')}"
+            template = f"{RESUME} --nexp {needed}"
         return Explanation(
             picture.state,
             picture.state,

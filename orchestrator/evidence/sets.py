@@ -186,6 +186,16 @@ class SetEvidence:
             str(self.layout.root), self.record.bundle_sha256 if self.record else ""
         )
 
+    @property
+    def too_few_runs(self) -> int:
+        """Return how many runs a score needs if fewer were declared, by the bundle; else 0. A
+        rehearsal gets no more runs."""
+        if self.record is None or self.record.rehearsed:
+            return 0
+        number = self.findings.json(self.layout.bundle / "workload.json").get("runs_required")
+        is_more = isinstance(number, int) and self.record.nexp < number <= MOST_RUNS
+        return number if is_more else 0
+
     # ---- the walk ----
 
     def run(self, run: int) -> RunRecord | None:

@@ -36,6 +36,11 @@ def show_start(job: str) -> str:
     return f"squeue -j {quoted(job)} --start"
 
 
+def show_queue(partition: str | None) -> str:
+    """The command that shows the jobs on a partition's nodes, and those that wait for them."""
+    return f"squeue -p {quoted(partition)}" if partition else "squeue"
+
+
 def show_job(job: str) -> str:
     return f"scontrol show job {quoted(job)}"
 

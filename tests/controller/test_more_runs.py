@@ -21,12 +21,12 @@ from orchestrator.onnode.set.new import largest_root
 from orchestrator.runset.allocation import Allocation
 from orchestrator.scheduler.slurm_script import options_in
 
-WHAT = ("local_2x2x8", "builtin", "--nexp", 1)
+WHAT = ("local_2x2x8", "builtin", "--nexp")
 
 
-def started(cli: Commands, site: Path) -> Path:
-    """A complete set of one run."""
-    cli("submit", *WHAT, "--site", site, "--json")
+def started(cli: Commands, site: Path, nexp: int = 1) -> Path:
+    """A complete set of one run, or several."""
+    cli("submit", *WHAT, nexp, "--site", site, "--json")
     root = Path(outputs.checked(cli.out)["set"])
     assert cli("watch", root).code == ExitCode.OK
     return root
@@ -58,6 +58,24 @@ def test_a_set_gets_more_runs(cli: Commands, site: Path) -> None:
     assert "does not shrink" in cli.err
     assert cli("resume", root, "--nexp", 10_000).code == ExitCode.BAD_INPUT
     assert open_set(root).record.nexp == 3
+
+
+@pytest.mark.parametrize("nexp", [1, 2])
+def test_a_set_of_too_few_runs_for_a_score_ends_in_the_command_for_more(
+    cli: Commands, site: Path, nexp: int
+) -> None:
+    root = started(cli, site, nexp)
+    command = f"  orchestrator resume {root} --nexp 3"
+    assert cli("status", root, "--site", site).out.splitlines()[-1] == command
+    assert "; a score needs 3 runs\n" in cli.out
+    assert cli("explain", root, "--site", site).out.splitlines()[-1] == command
+    assert cli("score", root, "--site", site).out.splitlines()[-1] == command
+    assert f"no valid score yet by the workload's own rules: {nexp} of 3 runs finished" in cli.out
+    assert cli(*command.split()[1:]).code == ExitCode.OK, cli.err
+    assert cli("watch", root).code == ExitCode.OK
+    for words in (("status", root), ("score", root)):
+        assert cli(*words, "--site", site).code == ExitCode.OK
+        assert "resume" not in cli.out and "a score needs" not in cli.out
 
 
 def test_an_interrupted_extension_is_completed(cli: Commands, site: Path) -> None:

@@ -158,6 +158,12 @@ def test_nodes_that_an_administrator_drained_are_not_returned(
     found = explained(waiting)
     assert found.cause == "nodes_unavailable" and "who drained them returns them" in found.remedy
     assert found.next == "sinfo --list-reasons --nodes='n[2-8]'"
+    # `sinfo -R` is empty if the nodes are only busy.
+    away.clear()
+    site = tmp_path / "site.yaml"
+    site.write_text(f"kind: site\nlog_dir: {tmp_path}\npartition: gpu\n")
+    found = explained(waiting, str(site))
+    assert found.next == "squeue -p gpu" and found.remedy.startswith("no node is down or drained")
 
 
 def test_a_set_without_trouble_has_no_such_lines(tmp_path: Path) -> None:
