@@ -14,6 +14,7 @@ from orchestrator.container.image import Image, common, short, wanted_id
 from orchestrator.container.store import StoredImage, stored, whose
 from orchestrator.errors import UsageError
 from orchestrator.nodes.fanout import each
+from orchestrator.onnode.kernel.node_names import all_of
 from orchestrator.words import count
 
 State = Literal["present", "missing", "other", "no answer"]
@@ -72,7 +73,7 @@ class SpreadReport:
             wanted = short(self.wanted.image.id)
             if self.equal:
                 number = len(self.nodes)
-                have = f"all {number} nodes have" if number > 1 else "the node has"
+                have = f"{all_of(number)} have" if number > 1 else "the node has"
                 return f"{have} {wanted}"
             parts = [f"not on {odd}" if odd else "", no_answer]
             return f"{wanted} is wanted ({self.wanted.why}): {'; '.join(filter(None, parts))}"

@@ -51,7 +51,7 @@ from orchestrator.evidence.state import QUEUED, STATES
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
-from orchestrator.onnode.kernel.node_names import fold
+from orchestrator.onnode.kernel.node_names import ALL_NODES, fold
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord
 from orchestrator.onnode.policy.reports import line
 from orchestrator.scheduler import advice
@@ -59,7 +59,7 @@ from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
 from orchestrator.words import count
 
 MOST_EVIDENCE, MOST_EPISODE, MOST_TEXT = 6, 2, 300
-_NODES = re.compile(r"(all \d+ nodes|nodes? \S+)")
+_NODES = re.compile(rf"({ALL_NODES}|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
 _PULL = re.compile(r"cannot pull (.*)", re.DOTALL)
 """The engine's error follows, in a program's words."""

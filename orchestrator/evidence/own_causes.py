@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.evidence.progress import read_end
+from orchestrator.onnode.kernel.node_names import ALL_NODES
 from orchestrator.onnode.set.ledger import MARK
 from orchestrator.scheduler.slurm_step import STEP_REMARKS
 
@@ -19,7 +20,7 @@ _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
 
 _BOOKKEEPING = re.compile(
     rf" orchestrator: {MARK}\d"  # the head of the ledger closes every output
-    r"| orchestrator: (?:nodes? \S+|all \d+ nodes): tunables: \w+ wanted "
+    rf"| orchestrator: (?:nodes? \S+|{ALL_NODES}): tunables: \w+ wanted "
     rf"|^(?:{STEP_REMARKS})"
 )
 

@@ -58,6 +58,7 @@ def test_nodes_in_few_words() -> None:
     names = [f"n{number}" for number in range(8)]
     ranks = ranked(names)
     assert subject(names, 8, ranks) == "all 8 nodes"
+    assert subject(names[:2], 2, ranks) == "both nodes"
     assert subject(names[1:], 8, ranks) == "nodes n[1-7]"
     assert subject(["n3"], 8, ranks) == "node n3 (rank 3)"
     assert subject(["n3"], 1, {}) == "node n3"

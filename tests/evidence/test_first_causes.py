@@ -166,6 +166,13 @@ def test_nodes_that_an_administrator_drained_are_not_returned(
     assert found.next == "squeue -p gpu" and found.remedy.startswith("no node is down or drained")
 
 
+@pytest.mark.parametrize("who", ["both nodes", "all 2 nodes", "all 8 nodes"])
+def test_all_nodes_are_named_as_in_the_record(tmp_path: Path, who: str) -> None:
+    """Earlier versions wrote `all 2 nodes`."""
+    picture = failed(tmp_path, f"{who}: image rocm/x:1 is not on this node; load it there")
+    assert explained(picture).sentence.startswith(f"{who}: ")
+
+
 def test_a_set_without_trouble_has_no_such_lines(tmp_path: Path) -> None:
     picture = failed(tmp_path, "")
     assert closing_lines(replace(picture, state="running")) == []

@@ -208,7 +208,7 @@ def test_without_a_fabric_or_others_there_is_nothing_to_compare(fabric: str, cou
 def test_many_troubles_are_shortened() -> None:
     down = [f"rdma{number}: the port is DOWN" for number in range(8)]
     alike = network(ports(), ports(), troubles={0: down, 1: down})
-    assert alike.problem.startswith("network: all 2 nodes: rdma0: the port is DOWN; all 2 nodes")
+    assert alike.problem.startswith("network: both nodes: rdma0: the port is DOWN; both nodes")
     less = [f"rdma{number}: the port is INIT" for number in range(8)]
     found = network(ports(), ports(), troubles={0: down, 1: less})
     assert found.problem.count("the port is DOWN") == 8

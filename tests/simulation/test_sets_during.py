@@ -144,7 +144,7 @@ def test_evidence_of_a_silent_run_is_there_before_it_ends_by_itself(sets: Sets) 
     reason = world.set.attempt(1, 1)["reason"]
     assert (
         reason
-        == f"node n2 (rank 1) stands out: {run.doing}; all 2 nodes exited 134 (killed by signal 6)"
+        == f"node n2 (rank 1) stands out: {run.doing}; both nodes exited 134 (killed by signal 6)"
     )
     assert world.set.excluded() == [("n2", 1)]
 
@@ -162,7 +162,7 @@ def test_output_makes_the_evidence_of_a_silence_void(sets: Sets) -> None:
         run.doing = f"rank {run.rank}: checkpoint"
     assert world.end() == 0
     assert len(world.set.events("look")) == 1
-    assert world.set.attempt(1, 1)["reason"] == "all 2 nodes exited 9"
+    assert world.set.attempt(1, 1)["reason"] == "both nodes exited 9"
 
 
 def test_a_suspended_job_has_not_hung(sets: Sets) -> None:
@@ -365,7 +365,7 @@ def test_settings_that_are_not_put_back_are_a_warning_of_the_job(sets: Sets) -> 
     assert world.play() == 0
     one = world.set
     warning = (
-        "all 2 nodes: host settings were not reverted: k wanted 1, found 2; "
+        "both nodes: host settings were not reverted: k wanted 1, found 2; "
         "to revert them: orchestrator tune revert --nodes 'n[1-2]' --sudo"
     )
     assert one.results() == [1] and warning in one.job["warnings"]

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
 """Head, last number and tail of a name."""
+ALL_NODES = r"(?:all \d+|both) nodes"
+"""Pattern of all_of(); older records have `all 2 nodes`."""
 LONGEST, MOST_NAMED = 80, 4
 """Characters of folded names in a sentence; names in place of more."""
 
@@ -43,11 +45,17 @@ def _folded(head: str, tail: str, digits: int, numbers: list[int]) -> str:
 
 
 def subject(nodes: Sequence[str], total: int, ranks: Mapping[str, int]) -> str:
-    """Return `all 8 nodes` if these are `total` nodes, `nodes n[1-7]`, or `node n3 (rank 2)`."""
+    """Return `all 8 nodes` or `both nodes` if these are `total` nodes, `nodes n[1-7]`, or
+    `node n3 (rank 2)`."""
     if len(nodes) == 1:
         rank = ranks.get(nodes[0])
         return f"node {nodes[0]}" + ("" if rank is None else f" (rank {rank})")
-    return f"all {total} nodes" if len(nodes) == total else f"nodes {_in_short(nodes)}"
+    return all_of(total) if len(nodes) == total else f"nodes {_in_short(nodes)}"
+
+
+def all_of(total: int) -> str:
+    """Return `both nodes` or `all 8 nodes`. `total`: at least two."""
+    return "both nodes" if total == 2 else f"all {total} nodes"
 
 
 def _in_short(nodes: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from ..kernel.node_names import all_of
 from .reports import MOST_QUOTED, line
 
 TAIL_BYTES = 1 << 16
@@ -124,6 +125,6 @@ def in_one(nodes: Sequence[str], errors: Mapping[str, str]) -> str:
 
 def _names(some: Sequence[str], nodes: Sequence[str]) -> str:
     if len(some) == len(nodes):
-        return f"all {len(nodes)} nodes: " if len(nodes) > 1 else ""
+        return f"{all_of(len(nodes))}: " if len(nodes) > 1 else ""
     more = f" and {len(some) - MOST_TOLD} more" if len(some) > MOST_TOLD else ""
     return f"{', '.join(some[:MOST_TOLD])}{more}: "
