@@ -146,7 +146,7 @@ def more_runs(folder: str, score: Score, site: str | None) -> str:
     if hopeless or score.pending or score.rehearsed or SetEvidence(Path(folder)).record is None:
         return ""
     root = Path(folder).absolute()
-    command = f"orchestrator resume {quoted(root)} --nexp {score.runs_required}"
+    command = f"orchestrator resume {quoted(root)} --nexp {quoted(str(score.runs_required))}"
     return with_short_name(command, root, site)
 
 

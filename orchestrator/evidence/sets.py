@@ -193,8 +193,9 @@ class SetEvidence:
         if self.record is None or self.record.rehearsed:
             return 0
         number = self.findings.json(self.layout.bundle / "workload.json").get("runs_required")
-        is_more = isinstance(number, int) and self.record.nexp < number <= MOST_RUNS
-        return number if is_more else 0
+        if isinstance(number, int) and self.record.nexp < number <= MOST_RUNS:
+            return number
+        return 0
 
     # ---- the walk ----
 
