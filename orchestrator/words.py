@@ -232,6 +232,12 @@ class TextTable:
                 out += [INDENT + text for text in texts]
         return out
 
+    def shown(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
+        """Return the columns that lines() shows."""
+        table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
+        widths, under = self._fitting(table, screen)
+        return [*widths, *under]
+
     def _width(self, name: str, table: list[dict[str, str]], screen: Screen, *, alone: bool) -> int:
         texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
         widths = list(map(width_of, texts))

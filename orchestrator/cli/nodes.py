@@ -65,7 +65,7 @@ def run(args: Namespace) -> int:
         print_json("nodes", members)
         return ExitCode.OK
     from orchestrator.views import nodes as views
-    from orchestrator.views.parts import Bullets, Paragraph
+    from orchestrator.views.parts import Bullets
     from orchestrator.views.terminal import lines
 
     if not history:
@@ -75,7 +75,6 @@ def run(args: Namespace) -> int:
     remarks = [*views.losses(history), *views.complaints(history)]
     parts = [
         views.summary(history, unit),
-        Paragraph(views.LEGEND),
         Bullets([*remarks, *(f"slow: {text}" for text in pointers)]),
         *views.groups(groups, unit),
         *views.startup(starts, published),
@@ -86,13 +85,17 @@ def run(args: Namespace) -> int:
 
 
 def table(root: Path, screen: Screen) -> list[str]:
+    """Return the nodes' rows alone, for a live view."""
+    from dataclasses import replace
+
     from orchestrator.evidence.nodes import read_history
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.views import nodes as views
     from orchestrator.views.terminal import lines
 
     history = read_history(SetEvidence(root))
-    return lines([views.summary(history, views.unit_of(history))], screen)
+    summary = views.summary(history, views.unit_of(history))
+    return lines([replace(summary, legend={})], screen)
 
 
 COMMAND = Command(

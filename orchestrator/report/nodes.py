@@ -101,7 +101,7 @@ def _summary(report: Report) -> list[Part]:
     remarks = [*report.slow_signs, *views.complaints(report.nodes)]
     bullets = [Bullets(remarks)] if remarks else []
     table = views.summary(report.nodes[:MOST_NODES], report.unit)
-    return [*bullets, table, Paragraph(views.LEGEND, "note-text")]
+    return [*bullets, table, Paragraph(table.explained(table.header), "note-text")]
 
 
 def _bandwidth(report: Report) -> list[Part]:

@@ -24,17 +24,18 @@ def unit_of(history: Iterable[NodeHistory]) -> Unit:
     )
 
 
-LEGEND = (
-    "Mean and last are wall times of a node, in its good attempts and in its last one; with and "
-    "without are plain means of the good runs' times to train, not olympic means."
-)
+LEGEND = {
+    "mean": "average wall time of a node in its good attempts",
+    "last": "its wall time in its last attempt",
+    "with": "mean time to train of the good runs with it (plain, not olympic)",
+    "without": "that of the good runs without it",
+}
 
 
 def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
     """Return a row per node.
 
-    `vs others`: its time over the other nodes' in the same attempts. `with`, `without`: mean time
-    to train of the good runs with it and without it.
+    `vs others`: its time over the other nodes' in the same attempts.
     """
     header = (
         "node", "rank", "good", "failed", "mean", "last", "vs others", "with", "without",
@@ -47,6 +48,7 @@ def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
         numeric=(1, 2, 3, 4, 5, 6, 7, 8, 10),
         states=(11,),
         leave=("last", "exit codes", "without", "with", "mean"),
+        legend=LEGEND,
     )
 
 

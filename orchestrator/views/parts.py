@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -57,6 +57,14 @@ class Table:
     """A text under each row, as wide as the table; "" if missing."""
     states: Sequence[int] = ()
     leave: Sequence[str] = ()
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """Column -> explanation, for a line under a terminal's table."""
+
+    def explained(self, columns: Sequence[str]) -> str:
+        """Return the explanations of `columns` as a sentence; "" without any."""
+        texts = [f"{name}: {text}" for name, text in self.legend.items() if name in columns]
+        joined = "; ".join(texts)
+        return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
 
     @property
     def style(self) -> str:

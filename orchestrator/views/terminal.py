@@ -58,7 +58,12 @@ def _table(part: Table, screen: Screen) -> list[str]:
     rows = [[_text(value) for value in row] for row in part.rows]
     if part.below:
         rows = [[*row, text] for row, text in zip(rows, part.below, strict=True)]
-    return table.lines(rows, screen)
+    shown = table.shown(rows, screen)
+    legend = part.explained([name for name in part.header if name.upper() in shown])
+    return [
+        *table.lines(rows, screen),
+        *(["", *hanging(legend, screen, indent="")] if legend else []),
+    ]
 
 
 def _text(value: object) -> str:

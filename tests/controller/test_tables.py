@@ -43,6 +43,7 @@ from orchestrator.onnode.policy.verdict import NodeVerdict, Row, Verdicts
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.remedies import Remedies, through_slurm
+from orchestrator.views.nodes import LEGEND
 from orchestrator.words import PIPE, Screen, TextTable, duration, facts, rate, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
@@ -438,6 +439,19 @@ def test_doctors_commands_stay_whole_and_its_prose_breaks_at_words(
 def test_doctor_says_what_is_wrong_in_about_ten_lines(drawn: dict[int, str]) -> None:
     shown = drawn[80].partition("$ orchestrator doctor ")[2].partition("\n\n")[0].splitlines()[1:]
     assert len(shown) <= 12 and shown[-1] == "not ready: 2 problems (data, rdma), 1 warning"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_line_under_the_nodes_explains_the_shown_columns_alone(
+    screens: dict[int, str], width: int
+) -> None:
+    part = screens[width].partition(f"$ orchestrator nodes {GOOD}")[2]
+    table, legend = part.split("\n\n")[:2]
+    columns = table.splitlines()[1].lower().split()
+    sentence = " ".join(legend.split()).partition(". ")[0].lower()
+    explained = [text.partition(":")[0] for text in sentence.split("; ")]
+    assert explained == [name for name in LEGEND if name in columns]
+    assert ("last" in explained, "without" in explained) == (width > 80, width > 100)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
