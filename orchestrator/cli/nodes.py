@@ -27,6 +27,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import draw, print_closing, print_json, screen
 from orchestrator.errors import ExitCode
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    from orchestrator.cli.closing import with_short_name
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.nodes import read_groups, read_history, suspicions
     from orchestrator.evidence.sets import SetEvidence
@@ -80,7 +82,8 @@ def run(args: Namespace) -> int:
         *views.startup(starts, published),
     ]
     draw(lines(parts, screen()))
-    print_closing(views.incomparable(history, record))
+    explain = with_short_name(f"orchestrator explain {quoted(root)}", root, args.site)
+    print_closing([*views.unblamed(history, explain), *views.incomparable(history, record)])
     return ExitCode.OK
 
 

@@ -117,6 +117,18 @@ def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> li
     return [f"{text} The bandwidth test can, if the image has torch:", command]
 
 
+def unblamed(history: Sequence[NodeHistory], explain: str) -> list[str]:
+    """Return, if attempts failed and no node is named, why, and the command `explain`.
+
+    Blame replaces a node by a spare: without spares the loop records none.
+    """
+    named = any(one.spare or one.set_aside or one.blamed or one.lost for one in history)
+    if named or len(history) < 2 or not any(one.failed for one in history):
+        return []
+    text = "No node is blamed for the failed attempts: the set has no spare node to replace one."
+    return [f"{text} Their cause:", f"  {explain}"]
+
+
 def complaints(history: Iterable[NodeHistory]) -> list[str]:
     return _folded(
         (f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), one.node)

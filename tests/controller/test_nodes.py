@@ -231,6 +231,26 @@ def test_equal_nodes_in_every_run_end_in_the_test_that_tells_them_apart(
     assert "cannot show" not in cli.out, "its runs had different nodes"
 
 
+def test_without_spares_it_says_why_no_node_is_named(
+    cli: Commands, a_set: Path, tmp_path: Path
+) -> None:
+    cli("nodes", a_set)
+    assert "No node is blamed" not in cli.out
+    job = read(JobRecord, a_set / "jobs/7.json")
+    assert isinstance(job, JobRecord)
+    write(replace(job, spares=[], set_aside=[]), a_set / "jobs/7.json")
+    cli("nodes", a_set)
+    *_, sentence, command = cli.out.splitlines()
+    assert sentence == (
+        "No node is blamed for the failed attempts: the set has no spare node to replace one. "
+        "Their cause:"
+    )
+    assert command == f"  orchestrator explain {a_set}"
+    good = write_set(tmp_path / "good", "s", done=2)
+    cli("nodes", good)
+    assert "No node is blamed" not in cli.out, "none of its attempts failed"
+
+
 def test_no_node_is_slow_because_of_its_seeds(cli: Commands, a_set: Path) -> None:
     log = a_set / "runs/2/result_2.txt"
     log.write_text(log.read_text().replace("240000", "252000"))
