@@ -42,6 +42,8 @@ from orchestrator.errors import ExitCode, UsageError
 from orchestrator.words import facts, quoted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.cli.fullscreen import FullScreen
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import RunSet
@@ -334,7 +336,7 @@ def _below(
         rows = [(key, f"{name}: {content}") for key, (name, content) in VIEWS.items()]
         return facts([*rows, (DETACH[0], f"{DETACH[1]}: {DETACH[2]}")], screen())
     if view.chosen == "l":
-        return _log_lines(run_set, picture, view.full.size[1])
+        return _log_lines(run_set, picture, *view.full.size)
     if view.chosen == "n":
         from orchestrator.cli.nodes import table
 
@@ -347,7 +349,7 @@ def _below(
     return None
 
 
-def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
+def _log_lines(run_set: RunSet, picture: SetPicture, width: int, height: int) -> list[str]:
     from orchestrator.evidence.progress import read_end
     from orchestrator.onnode.kernel.mllog_tail import telling_log
     from orchestrator.words import cell
@@ -358,7 +360,21 @@ def _log_lines(run_set: RunSet, picture: SetPicture, most: int) -> list[str]:
         path = run_set.layout.job_output(picture.job_id)
     lines = read_end(path, LOG_BYTES).splitlines()
     # The facts take part of the screen; the rest keeps its newest lines.
-    return [str(path), *(cell(_telling(line)) for line in lines[-max(1, most - 14) :])]
+    name = _path_lines(path, run_set.layout.root, width)
+    most = max(1, height - 13 - len(name))
+    return [*name, *(cell(_telling(line)) for line in lines[-most:])]
+
+
+def _path_lines(path: Path, root: Path, width: int) -> list[str]:
+    """Return the whole path, to be copied. Wider than the screen, it becomes the set's folder, in
+    pieces, and the path in that folder."""
+    from orchestrator.words import cell
+
+    text, folder = cell(path), cell(f"{root}/")
+    if len(text) <= width:
+        return [text]
+    pieces = [folder[start : start + width] for start in range(0, len(folder), width)]
+    return [*pieces, cell(path.relative_to(root))]
 
 
 def _telling(line: bytes) -> str:

@@ -369,7 +369,12 @@ def test_the_log_view_shows_values(tmp_path: Path) -> None:
         stop = mllog("run_stop", 86_400_000, None, **where, status="success")
         log.write_text("step 1\n" + mllog("eval_error", 9, 0.6, **where, samples_count=64) + stop)
         drawn = picture(SetEvidence(root), {}, KeptLogs())
-        path, *lines = _log_lines(open_set(root), drawn, 24)
+        path, *lines = _log_lines(open_set(root), drawn, 500, 24)
+        narrow = _log_lines(open_set(root), drawn, 30, 24)
+    shown = one_set(drawn, Screen(30), 60, narrow)
+    head = shown[shown.index("") + 1 : shown.index("step 1")]
+    assert "".join(head) == str(log), "no piece is cut off"
+    assert head[-1] == "runs/4/attempt_2/node_0.log"
     assert path == str(log) and lines[0] == "step 1"
     clock = time.strftime("%H:%M:%S", time.localtime(0))
     assert lines[1:] == [
