@@ -52,11 +52,14 @@ def run(args: Namespace) -> int:
     )
     for path in paths:
         note(f"==> {path} <==")
-        _copy(path)
+        if not _copy(path):
+            for line in logs.empty_lines(run_set, path):
+                note(line)
     return ExitCode.OK
 
 
-def _copy(path: Path) -> None:
+def _copy(path: Path) -> bool:
+    """Return whether the log has bytes. Raises UsageError if it cannot be read."""
     from orchestrator.evidence.logs import content
 
     pieces = content(path)
@@ -74,6 +77,7 @@ def _copy(path: Path) -> None:
     write = _writer()
     for piece in itertools.chain([first], pieces):
         write(piece)
+    return bool(first)
 
 
 def _writer() -> Callable[[bytes], object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,14 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, going
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.mllog_tail import telling_log
+from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.scheduler import Scheduler
 from orchestrator.words import quoted
 
 CHUNK = 1024 * 1024
+_OF_NODE = re.compile(r"runs/(\d+)/attempt_(\d+)/node_(\d+)\.log")
 PAUSE_S = 0.5
 
 
@@ -74,6 +77,36 @@ def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
     if node.isdecimal() and (int(node) < len(names) or not names):
         return int(node)
     raise UsageError(f"run {run} has no node {node!r}; its nodes by rank: {', '.join(names)}")
+
+
+def empty_lines(run_set: RunSet, path: Path) -> list[str]:
+    """Return that the log is empty, the nodes of its attempt with lines, and a command that shows
+    such a log."""
+    found = _OF_NODE.fullmatch(str(path.relative_to(run_set.layout.root)))
+    if found is None:
+        return [f"the log is empty: {path}"]
+    run, attempt, rank = map(int, found.groups())
+    record = read(RunRecord, run_set.layout.attempt_state(run, attempt))
+    names = record.nodes if isinstance(record, RunRecord) else []
+    named = [*names, *(f"rank {number}" for number in range(len(names), rank + 1))]
+    text = f"the log of {named[rank]} for run {run} attempt {attempt} is empty: {path}"
+    full = [
+        name
+        for number, name in enumerate(names)
+        if _size(run_set.layout.node_log(run, attempt, number))
+    ]
+    if not full:
+        return [text, "no node of this attempt has lines in its log"]
+    options = f"--run {run} --attempt {attempt} --node {quoted(full[0])}"
+    command = f"orchestrator logs {quoted(run_set.layout.root)} {options}"
+    return [text, f"nodes with lines: {fold(full)}", f"  {command}"]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def job_log(layout: Layout) -> Path:

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from sites import write_site
 
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.sets import SubmissionRecord
-from orchestrator.onnode.kernel.records import JobRecord
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
 from orchestrator.runset import submit as submission
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -208,6 +209,29 @@ def test_logs_say_what_there_is(cli: Commands, log_dir: Path) -> None:
     ):
         assert cli("logs", root, *arguments).code == ExitCode.BAD_INPUT
         assert message in cli.err
+
+
+def test_an_empty_log_is_named_with_the_nodes_that_have_lines(cli: Commands, log_dir: Path) -> None:
+    root = write_set(log_dir, "s", done=1)
+    attempt = root / "runs/1/attempt_1"
+    record = read(RunRecord, attempt / "state.json")
+    assert isinstance(record, RunRecord)
+    write(replace(record, nodes=["lab1", "lab2", "lab3"]), attempt / "state.json")
+    for rank, text in enumerate(("one\n", "", "")):
+        (attempt / f"node_{rank}.log").write_text(text)
+    assert cli("logs", root, "--node", "lab2").code == ExitCode.OK and cli.out == ""
+    path = attempt / "node_1.log"
+    *_, sentence, nodes, command = cli.err.splitlines()
+    assert sentence == f"the log of lab2 for run 1 attempt 1 is empty: {path}"
+    assert nodes == "nodes with lines: lab1"
+    assert command == f"  orchestrator logs {root} --run 1 --attempt 1 --node lab1"
+    assert cli(*command.split()[1:]).out == "one\n" and "is empty" not in cli.err
+    (attempt / "node_0.log").write_text("")
+    assert cli("logs", root).code == ExitCode.OK
+    assert cli.err.splitlines()[-1] == "no node of this attempt has lines in its log"
+    (root / "job_7.out").write_text("")
+    assert cli("logs", root, "--job").code == ExitCode.OK
+    assert cli.err.splitlines()[-1] == f"the log is empty: {root / 'job_7.out'}"
 
 
 def test_a_silent_scheduler_is_said(
