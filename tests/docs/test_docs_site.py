@@ -7,16 +7,18 @@ of code and a table that are wider than a telephone.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
 from chromium import Page, running
-from pages import TOP, pages
+from pages import TOP, blocks, pages
 from photographs import LOOKS, assert_change_is_seen, camera, compare, show
 from programs import unavailable
 
@@ -143,6 +145,22 @@ def test_a_link_to_a_page_shows_its_title(page: Page, site: Path) -> None:
     texts = page.run("[...document.querySelectorAll('article a')].map(one => one.textContent)")
     assert "(Submission packages)" in page.run("document.querySelector('article').textContent")
     assert [text for text in texts if text.endswith(".md")] == []
+
+
+def test_commands_paste_as_they_were_written(site: Path) -> None:
+    """With smart quotes, `--json` in a title is no option any more, and quotes quote nothing."""
+    seen = 0
+    for name in pages():
+        text = (site / f"{name}.html").read_text()
+        assert not re.search("[–—‘’“”]", unescape(re.sub("<[^>]+>", "", text))), name
+        shown = [
+            unescape(re.sub("<[^>]+>", "", block))
+            for block in re.findall("(?s)<pre>(.*?)</pre>", text)
+        ]
+        for command in (one for block in blocks(name) for one in block.commands):
+            assert any(command.words in block for block in shown), (name, command.words)
+            seen += 1
+    assert seen > 100
 
 
 WRONG = """<p style="width:2000px">beyond</p>
