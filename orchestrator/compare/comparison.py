@@ -21,6 +21,7 @@ CERTAINTY = {
     "unsure": "not sure: the 95 % interval includes equal times (within 1 %)",
 }
 """Verdict -> how sure it is. Verdicts without an interval are missing."""
+SURE = ("equal", "apart")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +81,37 @@ class Comparison:
 
     @property
     def tone(self) -> str:
-        """Return "yes" or "no" for a success or failure; "plain" for a faster or slower set."""
+        """Return "yes" or "no" for a success or failure; "plain" for a faster or slower set, and
+        without a sure difference."""
         if self.within_1_percent:
             return "yes"
+        if self.verdict == "unsure":
+            return "plain"
         return "no" if self.score_ratio is None or self.with_published else "plain"
 
     @property
     def outcome(self) -> str:
-        """Return the verdict's first words. Only a published result is reproduced, or not."""
+        """Return the verdict's first words, with its certainty unless it is sure. Only a published
+        result is reproduced, or not."""
         if self.score_ratio is None:
             return "cannot be compared: a side has no time"
+        if self.verdict == "unsure":
+            return "no sure difference"
+        if self.same_runs or self.verdict in SURE:
+            return self._plainly
+        return f"{self._plainly}, {'but not surely' if self.interval else 'certainty unknown'}"
+
+    @property
+    def _plainly(self) -> str:
         if self.with_published:
             return "reproduced" if self.within_1_percent else "not reproduced"
         if self.within_1_percent:
             return "the same within 1 %"
-        return "faster" if self.score_ratio < 1 else "slower"
+        return self.direction
+
+    @property
+    def direction(self) -> str:
+        return "faster" if (self.score_ratio or 1) < 1 else "slower"
 
     @property
     def within_1_percent(self) -> bool | None:

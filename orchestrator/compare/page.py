@@ -68,7 +68,10 @@ def page(comparisons: Sequence[Comparison]) -> str:
 
 
 def _percent(one: Comparison) -> str:
-    return "" if one.score_ratio is None else signed(one.score_ratio)
+    """Return the figure above the verdict; "" if it would claim a difference that is not sure."""
+    if one.score_ratio is None or one.verdict == "unsure":
+        return ""
+    return signed(one.score_ratio)
 
 
 def signed(ratio: float) -> str:
@@ -77,7 +80,7 @@ def signed(ratio: float) -> str:
 
 
 def _verdict(one: Comparison, name: str, alone: bool) -> tuple[str, list[str]]:
-    first, *rest = verdict_lines(one)
+    first, *rest = verdict_lines(one, name)
     return one.tone, [first if alone else f"{name}: {first}", *rest]
 
 

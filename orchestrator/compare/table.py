@@ -51,8 +51,9 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
     return "\n".join(lines)
 
 
-def verdict_lines(comparison: Comparison) -> list[str]:
-    """Return the verdict, its certainty, and the further runs that would settle it."""
+def verdict_lines(comparison: Comparison, name: str = "B") -> list[str]:
+    """Return the verdict, its certainty, and the further runs that would settle it. `name`: the
+    compared side's."""
     what, sure = comparison.outcome, CERTAINTY.get(comparison.verdict, "")
     ratio = comparison.score_ratio
     if ratio is None:
@@ -60,15 +61,20 @@ def verdict_lines(comparison: Comparison) -> list[str]:
     difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
     if comparison.same_runs:
         sure = "the times are the same, run for run: these seem to be the same logs"
-    lines = [f"{what}: {_time(comparison.b)} against {_time(comparison.a)} ({difference})"]
+    times = f"{_time(comparison.b)} against {_time(comparison.a)}"
+    lines = [f"{what}: {times} ({difference})"]
+    if comparison.verdict == "unsure":
+        size = f"{abs(ratio - 1):.1%}".replace("%", " %")
+        text = f"{name} is {size} {comparison.direction}, within the spread of the runs"
+        lines = [f"{what}: {text} ({times})"]
     lines += [sure or comparison.no_interval]
     if comparison.interval is not None and sure.startswith("not"):
-        lines.append(_further_runs(comparison))
+        lines.append(_further_runs(comparison, name))
     return lines
 
 
-def _further_runs(comparison: Comparison) -> str:
-    whose = "of B" if comparison.a.kind == "published" else "of each"
+def _further_runs(comparison: Comparison, name: str) -> str:
+    whose = f"of {name}" if comparison.a.kind == "published" else "of each"
     more = comparison.runs_to_settle
     if not more:
         return f"more runs {whose} alone would not settle it, not even a thousand"

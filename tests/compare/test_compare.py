@@ -128,6 +128,50 @@ def test_an_own_set_is_faster_or_slower_and_only_a_published_time_is_reproduced(
     assert 'class="word plain">faster: ' in page.read_text()
 
 
+def test_a_difference_within_the_spread_is_said_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spread(name: str, factor: float) -> Path:
+        times = [factor * (0.4 + index / 50) for index in range(10)]
+        return own_set(tmp_path / name, [own_log(index, time) for index, time in enumerate(times)])
+
+    a, b, c = spread("a", 1.0), spread("b", 1.03), spread("c", 0.97)
+    assert main(["compare", str(a), str(b)]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(
+        r"no sure difference: B is 3\.0 % slower, within the spread of the runs "
+        r"\(\S+ \w+ against \S+ \w+\)",
+        first,
+    ), first
+    assert second.startswith("not sure: ")
+    assert main(["compare", str(a), str(b), "--json"]) == 0
+    assert outputs.checked(capsys.readouterr().out)["verdict"] == "unsure"
+    assert main(["compare", str(a), str(b), str(c), "--format", "html", "-o", "-"]) == 0
+    page = capsys.readouterr().out
+    assert "B: no sure difference: B is 3.0 % slower" in page
+    assert "C: no sure difference: C is 3.0 % faster" in page
+    assert main(["compare", str(a), str(b), "--format", "html", "-o", "-"]) == 0
+    page = capsys.readouterr().out
+    assert 'class="word plain">no sure difference: ' in page and 'class="big"' not in page
+
+
+def test_the_certainty_is_in_the_first_words() -> None:
+    def words(minutes: list[float], other: list[float], kind: str = "set") -> str:
+        a, b = side(sets.MI355X), side(sets.MI355X)
+        for one, times in ((a, minutes), (b, other)):
+            one.times, one.minutes = trimmed(times), tuple(times)
+            one.score = sum(times) / len(times)
+        a.kind = kind
+        return compare(a, b).outcome
+
+    wide, close = [8.0, 9.0, 11.0, 12.0], [9.99, 10.0, 10.01, 10.02]
+    assert words(wide, [one * 1.001 for one in wide]) == "the same within 1 %, but not surely"
+    assert words(wide, [one * 1.1 for one in wide], "published") == "no sure difference"
+    assert words(close, [one * 1.1 for one in close], "published") == "not reproduced"
+    assert words(close[:3], [11.0, 11.1, 11.2]) == "slower, certainty unknown"
+    assert words(wide[:3], wide[:3], "published") == "reproduced", "the same logs"
+
+
 def test_few_runs_give_a_rough_estimate() -> None:
     a, b = side(sets.MI355X), side(sets.MI355X)
     a.times, b.times = trimmed([1.0, 1.1, 1.3, 1.6]), trimmed([1.2, 1.5, 1.6, 2.0])
