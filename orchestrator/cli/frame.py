@@ -24,7 +24,6 @@ from orchestrator.words import (
     NARROWEST,
     Screen,
     cell,
-    count,
     duration,
     facts,
     rate,
@@ -151,7 +150,7 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         nodes = list(dict.fromkeys(node for run in picture.going for node in run.nodes))
         names = f": {fold(nodes)}" if nodes else ""
         spares = f"; {len(picture.spares)} spare: {fold(picture.spares)}" if picture.spares else ""
-        size = f"{record.nodes} x {count(record.gpus_per_node, 'GPU')}"
+        size = f"{record.nodes} x {record.each}"
         pairs.append(("nodes", f"{size}{names}{spares}; job {job_text(picture)}"))
     if picture.set_aside:
         more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""

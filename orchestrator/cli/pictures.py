@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.words import TextTable, count, duration, quoted, train_time
+from orchestrator.words import TextTable, duration, quoted, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -264,12 +264,11 @@ def describe(picture: SetPicture, site: str | None = None) -> list[tuple[str, st
         ("state", f"{picture.state}: {picture.meaning}"),
     ]
     if record is not None:
-        gpus = count(record.gpus_per_node, "GPU")
         bound = "<=" if record.target_is_upper_bound else ">="
         target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"
         pairs += [
             ("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
-            ("nodes", f"{record.nodes} x {gpus}, engine {record.engine}"),
+            ("nodes", f"{record.nodes} x {record.each}, engine {record.engine}"),
         ]
     pairs.append(("job", job_text(picture)))
     if picture.pulling:

@@ -256,7 +256,7 @@ def _summary(asked: SetRequest) -> list[tuple[str, str]]:
     plan, record, site = _planned(asked), asked.run_set.record, asked.entry.site
     runs = f"{count(record.nexp, 'run')} of {record.workload} (round {record.round})"
     spares = f", {count(site.spares, 'spare')} included" if site.spares else ""
-    nodes = f"{plan['nodes']} with {count(record.gpus_per_node, 'GPU')} each{spares}"
+    nodes = f"{plan['nodes']} with {record.each} each{spares}"
     time = duration(60 * plan["minutes"], parts=3) if plan["minutes"] else "unlimited"
     data = [f"{folder} ({name})" for name, folder in plan["data"].items()]
     where = [("partition", plan["partition"] or "Slurm's default"), ("time", time)]

@@ -11,7 +11,7 @@ from orchestrator.errors import Fix, RenderError, SetError
 from orchestrator.evidence.sets import RunSet, SetEvidence, set_folders
 from orchestrator.model.prerequisites import unmet
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord, write
+from orchestrator.onnode.kernel.records import NO_GPU, REHEARSAL, SetRecord, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.new import new_set, new_set_id
@@ -56,6 +56,7 @@ def describe(
         scheduler=entry.site.scheduler,
         nodes=entry.nodes,
         gpus_per_node=entry.gpus_per_node,
+        gpu_model=entry.accelerator if entry.gfx else NO_GPU,
         engine=entry.container.engine,
         image=entry.image,
         max_attempts=entry.site.limits.attempts,

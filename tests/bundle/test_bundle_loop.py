@@ -115,6 +115,7 @@ def test_what_the_set_says_of_itself(ran: Ran) -> None:
         "scheduler": "local",
         "nodes": 2,
         "gpus_per_node": 1,
+        "gpu_model": "none",
         "engine": "none",
         "image": "else:where",
         "max_attempts": 2,

@@ -12,9 +12,14 @@ from controller_parts import Commands
 from sites import write_site
 from until import LIMIT_S, until
 
+from orchestrator.cli.frame import one_set
 from orchestrator.errors import ExitCode
+from orchestrator.evidence.picture import picture
+from orchestrator.evidence.progress import Logs
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, numbered, read
 from orchestrator.scheduler.local import members
+from orchestrator.words import PIPE
 
 SYSTEM = ("local_2x2x8", "builtin")
 
@@ -62,6 +67,9 @@ def test_run_status_logs_score(cli: Commands, site: Path) -> None:
     assert (status["state"], counts) == ("complete", [2, 1, 0, 2])
     assert len({run["seed"] for run in status["runs"]}) == 2 and status["runs"][1]["minutes"] > 0
     assert "not converged" in cli("status", root).out
+    assert " x 2 processes, engine none" in cli.out, "the system has no GPU"
+    text = "\n".join(one_set(picture(SetEvidence(root), {}, Logs()), PIPE, 24))
+    assert " x 2 processes; job " in text
     head = cli("status", "--site", site).out.splitlines()[0]
     heads = "SET STATE RUNS ATTEMPTS NOW LAST EVAL ELAPSED LEFT OLYMPIC MEAN JOB REASON"
     assert head.split() == heads.split()

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from .files import AWAY, HERE, Files, PathLike
+from .plural import count
 from .regular import parse
 
 SCHEMA = 1
 REHEARSAL = "rehearsal"
 """`created_by` of a simulated set."""
+NO_GPU = "none"
+"""`gpu_model` of a set without GPUs."""
 LIMIT = 1 << 53
 """Larger numbers are damage."""
 
@@ -54,7 +57,7 @@ class SetRecord(StateFile):
     of the published configuration."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
-    SELDOM = ("label",)
+    SELDOM = ("label", "gpu_model")
 
     schema: int = SCHEMA
     set_id: str = ""
@@ -73,6 +76,9 @@ class SetRecord(StateFile):
     scheduler: str = ""
     nodes: int = 0
     gpus_per_node: int = 0
+    """GPUs of a node; without GPUs its processes."""
+    gpu_model: str = ""
+    """NO_GPU without GPUs; "" in older sets, which do not tell."""
     engine: str = ""
     image: str = ""
     max_attempts: int = 0
@@ -87,6 +93,11 @@ class SetRecord(StateFile):
     @property
     def rehearsed(self) -> bool:
         return self.created_by == REHEARSAL
+
+    @property
+    def each(self) -> str:
+        """Return what a node has: `8 GPUs`; without GPUs, `2 processes`."""
+        return count(self.gpus_per_node, "process" if self.gpu_model == NO_GPU else "GPU")
 
 
 @dataclass(frozen=True)

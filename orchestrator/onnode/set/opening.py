@@ -127,6 +127,7 @@ class _Opener:
             created_by="job",
             scheduler=self.job.name,
             nodes=settings.nnodes,
+            gpu_model=settings.gpu_model or records.NO_GPU,
             image=settings.cont,
             bundle_sha256=self._bundle_sha256(),
             target=float(settings.target) if settings.target else None,
