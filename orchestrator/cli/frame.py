@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 
 BLOCKS = {"unicode": "▁▂▃▄▅▆▇█", "ascii": "_.-=+*#%", "": "_.-=+*#%"}
 BARS = {"unicode": ("█", "░"), "ascii": ("#", "-"), "": ("#", "-")}
+NAMES = len("rehearsal") + 2
+"""Columns of the names of an active set's facts."""
+SHORTEST = 4
+"""Columns of the shortest bar or curve: they give way to the text next to them."""
 _PARTS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
 
@@ -159,7 +163,8 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
     if warnings:
         more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""
         # Leave room for the number of the others.
-        room = max(NARROWEST, (screen.width or 80) - 10 - len(more))
+        column = max(len(name) for name, _ in [*pairs, ("warning", "")]) + 2
+        room = max(NARROWEST, (screen.width or 80) - column - len(more))
         text = cell(warnings[0])
         pairs.append(("warning", (text if len(text) <= room else f"{text[: room - 1]}…") + more))
     return pairs
@@ -170,25 +175,35 @@ def _run_facts(picture: SetPicture, run: RunPicture, screen: Screen) -> list[tup
     spent = run.seconds or 0.0
     usual = picture.usual_s or (60 * best[0].minutes if (best := published(picture)) else None)
     again = f", attempt {run.attempt}" if run.attempt > 1 else ""
+    mark = " !" if run.silence is not None and run.silence.cause else ""
+    ending = again + (f"; {run.age}{mark}" if run.age else "")
+    room = (screen.width or 80) - NAMES
     far = duration(spent)
     if usual and spent > usual:
         far += f", longer than the usual {duration(usual)}"  # a full bar would be an end
     elif usual:
-        far = f"{bar(spent / usual, screen)} {far} of about {duration(usual)}"
-    mark = " !" if run.silence is not None and run.silence.cause else ""
-    age = f"; {run.age}{mark}" if run.age else ""
-    pairs = [(f"run {run.run}", f"{far}{again}{age}")]
+        far = f"{far} of about {duration(usual)}"
+        wide = max(SHORTEST, min(20, room - width_of(f" {far}{ending}")))
+        far = f"{bar(spent / usual, screen, wide)} {far}"
+    pairs = [(f"run {run.run}", f"{far}{ending}")]
     target = picture.record.target if picture.record else None
-    room = 20 if alone else 10
-    texts = []
+    shown: list[tuple[Sequence[float], float | None, str]] = []
     if run.evaluation:
         aim = "" if target is None else f", target {target:g}"
-        texts.append(
-            f"{curve(run.evaluations, screen, room, target)} {run.evaluation.value:.4g}{aim}"
-        )
+        shown.append((run.evaluations, target, f"{run.evaluation.value:.4g}{aim}"))
     if run.rates:
-        texts.append(f"{curve(run.rates, screen, room)} {rate(run.rates[-1])} samples/s")
-    return [*pairs, *([("", "   ".join(texts))] if texts else [])]
+        shown.append((run.rates, None, f"{rate(run.rates[-1])} samples/s"))
+    if not shown:
+        return pairs
+    left = room - sum(width_of(text) + 4 for *_, text in shown) + 3
+    wide = min(20 if alone else 10, left // len(shown))
+    texts = [f"{_curve(values, screen, wide, level)}{text}" for values, level, text in shown]
+    return [*pairs, ("", "   ".join(texts))]
+
+
+def _curve(values: Sequence[float], screen: Screen, width: int, also: float | None) -> str:
+    """Return a curve and a blank; "" without room for it."""
+    return f"{curve(values, screen, width, also)} " if values and width >= SHORTEST else ""
 
 
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
@@ -213,12 +228,10 @@ def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[s
 def _far(picture: SetPicture, run: RunPicture, screen: Screen) -> str:
     left = left_s(picture)
     until = f", {left_text(picture)}" if left is not None else ""
-    points = (
-        f" {curve(run.evaluations, screen, 16, picture.record.target if picture.record else None)}"
-        if run.evaluations
-        else ""
-    )
-    return (
-        f"{bar(picture.done / max(1, len(picture.runs)), screen, 10)} {now_text(picture)}, "
-        f"{evaluation_text(picture)}{points}{until}"
-    )
+    text = f"{now_text(picture)}, {evaluation_text(picture)}"
+    room = (screen.width or 80) - len("…0000  ") - width_of(f" {text}{until}")
+    wide = max(SHORTEST, min(10, room))
+    done = bar(picture.done / max(1, len(picture.runs)), screen, wide)
+    target = picture.record.target if picture.record else None
+    points = _curve(run.evaluations, screen, min(16, room - wide - 1), target)
+    return f"{done} {text} {points}".rstrip() + until

@@ -361,6 +361,33 @@ def test_a_run_that_takes_too_long_has_no_full_bar() -> None:
     assert "█ 2.1s of about 2.1s" in "\n".join(one_set(soon, SCREEN, 24))
 
 
+def test_the_rows_of_a_running_set_do_not_wrap() -> None:
+    """Long curves, a second attempt and a silent log on 80 columns."""
+    run = RunPicture(
+        10, "running", attempt=2, seconds=40_000.0, silent_s=400.0,
+        evaluation=Evaluation(0.03265, 5, 9),
+        evaluations=tuple(1 / k for k in range(1, 40)), rates=(157_500.0, 157_600.0) * 15,
+    )  # fmt: skip
+    done = RunPicture(1, "success", done=True, seconds=50_000.0)
+    record = SetRecord(set_id="s-0001", system="S", nexp=2, nodes=1, target=0.033)
+    drawn = SetPicture(
+        Path("s"), "s-0001", "running", record=record, runs=(done, run), going=(run,), current=10,
+        attempt=2, evaluation=run.evaluation, started_ms=1, warnings=("w" * 9 + " x" * 90,) * 2,
+    )  # fmt: skip
+    screen = Screen(80, signs="unicode")
+    facts = one_set(drawn, screen, 24)[1:]
+    facts = facts[: facts.index("")]
+    assert max(map(width_of, facts)) <= 80
+    wrapped = [line for line in facts if line.startswith(" ")]
+    [curves] = wrapped
+    assert curves.endswith(" 157,600 samples/s") and ", target 0.033   " in curves
+    assert len(re.findall("[▁-█]{4,}", curves)) == 2
+    assert facts[-1].endswith("… (and 1 more: w)")
+    once = replace(drawn, attempt=1, going=(replace(run, attempt=1),))
+    line = many_sets([once], screen, 24)[-1]
+    assert line.startswith("…0001") and "until" in line and width_of(line) <= 80, line
+
+
 def test_the_log_view_shows_values(tmp_path: Path) -> None:
     """The head of an MLLOG line is as wide as a terminal, and the same in every line."""
     with growing(tmp_path) as root:
