@@ -97,9 +97,9 @@ def empty_lines(run_set: RunSet, path: Path) -> list[str]:
     ]
     if not full:
         return [text, "no node of this attempt has lines in its log"]
-    options = f"--run {run} --attempt {attempt} --node {quoted(full[0])}"
-    command = f"orchestrator logs {quoted(run_set.layout.root)} {options}"
-    return [text, f"nodes with lines: {fold(full)}", f"  {command}"]
+    command = f"  orchestrator logs {quoted(run_set.layout.root)} --run {quoted(run)}"
+    command += f" --attempt {quoted(attempt)} --node {quoted(full[0])}"
+    return [text, f"nodes with lines: {fold(full)}", command]
 
 
 def _size(path: Path) -> int:
