@@ -6,8 +6,9 @@ A deleted file is no edit: it is put back as it was declared, from the archives 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from orchestrator.errors import Fix, SetError
@@ -93,15 +94,10 @@ def _compare(
     accepted = bundle.accepted(ledger.read(root, world.files)[0])
     missing, other = bundle.unexpected(now, accepted)
     if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise SetError(
-            f"{_names(missing)} of the bundle of {run_set.name} {verb} missing, and no job's "
-            "archive has the declared content",
-            hint=_from_elsewhere(run_set, nexp),
-        )
+        raise SetError(lost(run_set, missing), hint=_from_elsewhere(run_set, nexp))
     if other and not edited:
         raise SetError(
-            f"the bundle of {run_set.name} was edited since it was declared: {_names(other)}",
+            f"the bundle of {run_set.name} was edited since it was declared: {bundle.named(other)}",
             hint="put it back (a deleted file is put back as declared), or say that it is meant:",
             fix=Fix(again=("--edited",)),
         )
@@ -109,17 +105,22 @@ def _compare(
         ledger.append(root, ("edit", {"files": now}), world=world)
 
 
-def _names(names: list[str]) -> str:
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    return ascii(shown)[1:-1]
+def lost(run_set: RunSet, files: list[str]) -> str:
+    """Return a sentence about deleted files that cannot be put back."""
+    verb = "is" if len(files) == 1 else "are"
+    return (
+        f"{bundle.named(files)} of the bundle of {run_set.name} {verb} missing, and no job's "
+        "archive has the declared content"
+    )
 
 
-def put_back(run_set: RunSet, note: Callable[[str], object], world: World = THIS) -> None:
+def put_back(run_set: RunSet, note: Callable[[str], object], world: World = THIS) -> list[str]:
     """Put the bundle's deleted files back as they were declared; `note` gets a line that names
-    them.
+    them. Return the files that no archive has.
 
-    The manifest decides their content, wherever an archive comes from. A deletion that was
-    accepted when the set was declared stays. Raises SetError.
+    The set declares the manifest's hash, and the manifest those of the other files, wherever an
+    archive comes from. A deletion that was accepted when the set was declared stays. Raises
+    SetError.
     """
     layout, files = run_set.layout, world.files
     done: list[str] = []
@@ -137,30 +138,40 @@ def put_back(run_set: RunSet, note: Callable[[str], object], world: World = THIS
         ) from error
     if done:
         verb = "was" if len(done) == 1 else "were"
-        names = _names(sorted(done))
+        names = bundle.named(sorted(done))
         note(f"note: {names} of the bundle {verb} missing, and {verb} put back as declared")
+    return sorted(deleted)
 
 
 def _deleted(run_set: RunSet, files: Files) -> dict[str, str]:
     """Return name -> declared hash of the bundle's deleted files. Raises OSError."""
-    folder = run_set.layout.bundle
-    try:
-        manifest = files.read_bytes(folder / bundle.MANIFEST)
-    except OSError:
+    folder, sha256 = run_set.layout.bundle, run_set.record.bundle_sha256
+    if not sha256 or not files.is_folder(folder):
         return {}
-    if hashlib.sha256(manifest).hexdigest() != run_set.record.bundle_sha256:
-        return {}
+    declared = {bundle.MANIFEST: sha256, **(bundle.declared(_manifest(run_set, files)) or {})}
     accepted = bundle.accepted(ledger.read(run_set.layout.root, files)[0])
     return {
         name: sha
-        for name, sha in (bundle.declared(manifest) or {}).items()
+        for name, sha in declared.items()
         if accepted.get(name) != ""
         and not files.has_name(folder / name)
         and is_inside(folder / name, folder)  # not through a link that somebody has put there
     }
 
 
-def _archived(layout: Layout, wanted: dict[str, str], files: Files) -> Iterator[tuple[str, bytes]]:
+def _manifest(run_set: RunSet, files: Files) -> bytes:
+    """Return the declared manifest, from an archive if the bundle's is deleted or edited; b"" if
+    no place has it. Raises OSError."""
+    layout, found = run_set.layout, list[bytes]()
+    with suppress(OSError):
+        found.append(files.read_bytes(layout.bundle / bundle.MANIFEST))
+    archived = (content for _, content in _archived(layout, [bundle.MANIFEST], files))
+    sha256 = run_set.record.bundle_sha256
+    is_declared = (it for it in chain(found, archived) if hashlib.sha256(it).hexdigest() == sha256)
+    return next(is_declared, b"")
+
+
+def _archived(layout: Layout, wanted: Collection[str], files: Files) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of `wanted` files in the set's archives. Raises OSError."""
     names = files.names(layout.program) if files.exists(layout.program) else []
     for path in (layout.program / name for name in sorted(names)):

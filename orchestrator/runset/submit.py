@@ -31,7 +31,7 @@ from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
-from orchestrator.runset.bundle import put_back, verified_bundle
+from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.extend import check_extension, extend, with_extension
 from orchestrator.scheduler import Job, JobRequest, Scheduler
 from orchestrator.words import count, quoted
@@ -135,10 +135,12 @@ def submit(
         with suppress(OSError):  # storage that allows neither write reports it then
             remove_unfinished(run_set.layout, world)
         run_set = _restore(run_set, world)
-        put_back(run_set, note, world)
+        missing = put_back(run_set, note, world)
         check_extension(run_set, nexp, world)
-        if nexp <= run_set.record.nexp:
-            _refuse_finished(run_set, world)
+        if nexp <= run_set.record.nexp and not missing_runs(run_set):
+            if missing:
+                note(f"note: {lost(run_set, missing)}")
+            raise _finished(run_set, world)
         live = settle(run_set, scheduler, world)
         for pause_s in ENDING_AGAIN_S:
             if live is None or not _closed(run_set, live):
@@ -393,17 +395,16 @@ def missing_runs(run_set: RunSet) -> list[int]:
     return [run for run, record in records if record is None or not record.done]
 
 
-def _refuse_finished(run_set: RunSet, world: World) -> None:
-    if not missing_runs(run_set):
-        for record in submissions(
-            run_set.layout
-        ):  # the job left its record: no scheduler needs to answer
-            if not record.settled and (job_id := _job_of(run_set, record, {})):
-                _record(run_set, replace(record, state="submitted", job_id=job_id), world)
-        raise SetError(
-            f"{run_set.name} is done: {count(run_set.record.nexp, 'run')}; nothing is left to run",
-            hint=f"orchestrator score {quoted(run_set.layout.root)}",
-        )
+def _finished(run_set: RunSet, world: World) -> SetError:
+    for record in submissions(
+        run_set.layout
+    ):  # the job left its record: no scheduler needs to answer
+        if not record.settled and (job_id := _job_of(run_set, record, {})):
+            _record(run_set, replace(record, state="submitted", job_id=job_id), world)
+    return SetError(
+        f"{run_set.name} is done: {count(run_set.record.nexp, 'run')}; nothing is left to run",
+        hint=f"orchestrator score {quoted(run_set.layout.root)}",
+    )
 
 
 def _closed(run_set: RunSet, job: Job) -> bool:

@@ -105,6 +105,48 @@ def test_a_deleted_file_is_put_back_as_declared(root: Path, cli: Commands) -> No
     assert (root / "results/result_2.txt").exists() and not verify(root).problems
 
 
+@pytest.mark.parametrize(
+    ("folder", "names"), [("", "manifest.json of"), ("lib", "lib/__init__.py, lib/__main__.py, ")]
+)
+def test_a_deleted_manifest_is_put_back_with_the_other_files(
+    root: Path, cli: Commands, folder: str, names: str
+) -> None:
+    """The set declares its hash. The set needs no more runs, but its records are whole again."""
+    before = bundle.hashes(root / "bundle")
+    (root / "bundle/manifest.json").unlink()
+    if folder:
+        shutil.rmtree(root / "bundle" / folder)
+    assert cli("audit", root, "--only", "ledger").code == 1
+    assert "bundle/manifest.json: is missing" in cli.out
+    assert cli("resume", root).code == 5
+    text = " ".join(cli.err.split())
+    assert text.startswith(f"note: {names}") and "put back as declared" in text
+    assert (" more of the bundle" in text) is bool(folder) and "nothing is left to run" in text
+    assert bundle.hashes(root / "bundle") == before
+    assert cli("audit", root, "--only", "ledger").code == 0, cli.out
+
+
+def test_a_complete_set_names_the_files_that_nothing_puts_back(root: Path, cli: Commands) -> None:
+    shutil.rmtree(root / "program")
+    shutil.rmtree(root / "bundle/lib/set")
+    assert cli("resume", root).code == 5 and "nothing is left to run" in cli.err
+    text = " ".join(cli.err.split())
+    names = [f"lib/set/{name}.py" for name in ("bundle", "folder", "lease")]
+    assert f"note: {', '.join(names)} and " in text and "no job's archive has the" in text
+    (root / "bundle/manifest.json").unlink()
+    assert cli("resume", root).code == 5
+    assert f"note: manifest.json of the bundle of {root.name} is missing" in cli.err
+
+
+def test_an_edited_manifest_hinders_no_deleted_file(root: Path, cli: Commands) -> None:
+    again(root)
+    (root / "bundle/manifest.json").write_text("{}")
+    (root / "bundle/job.sh").unlink()
+    assert cli("resume", root).code == 5
+    assert "note: job.sh of the bundle was missing" in cli.err
+    assert "was edited since it was declared: manifest.json" in cli.err
+
+
 def test_a_file_that_nothing_puts_back_refuses_more_runs(root: Path, cli: Commands) -> None:
     shutil.rmtree(root / "program")
     [config] = (root / "bundle").glob("config_*.sh")

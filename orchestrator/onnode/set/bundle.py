@@ -20,6 +20,8 @@ from ..kernel.regular import parse, read_bytes
 from .ledger import LedgerRecord
 
 MANIFEST = "manifest.json"
+MOST_NAMES = 3
+"""Files named in a message; `audit` lists all."""
 
 
 def hashes(bundle: Path) -> dict[str, str]:
@@ -91,6 +93,12 @@ def unexpected(now: dict[str, str], meant: dict[str, str]) -> tuple[list[str], l
     accepted."""
     wrong = sorted(name for name, sha in now.items() if sha != meant.get(name))
     return [name for name in wrong if not now[name]], [name for name in wrong if now[name]]
+
+
+def named(files: list[str]) -> str:
+    """Return the first files of a list for people, and the number of others."""
+    shown, more = files[:MOST_NAMES], len(files) - MOST_NAMES
+    return ascii(", ".join(shown) + (f" and {more} more" if more > 0 else ""))[1:-1]
 
 
 def keep(program: Program, layout: Layout, files: Files = HERE) -> Program:

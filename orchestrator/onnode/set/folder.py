@@ -228,12 +228,12 @@ class Folder:
         if missing:
             verb = "is" if len(missing) == 1 else "are"
             raise FolderError(
-                f"{', '.join(missing[:8])} of the bundle {verb} missing; to put back what was "
+                f"{bundle_files.named(missing)} of the bundle {verb} missing; to put back what was "
                 f"declared: {resume}"
             )
         if edited:
             raise FolderError(
-                f"the bundle was edited since it was declared: {', '.join(edited[:8])}; "
+                f"the bundle was edited since it was declared: {bundle_files.named(edited)}; "
                 f"if that is meant: {resume} --edited"
             )
         if kept and bundle_files.digest(found) != kept:
