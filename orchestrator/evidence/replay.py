@@ -2,7 +2,7 @@
 
 The same events give the same decisions: eligible nodes (`hold`), chosen nodes (`placed`) and their
 ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it was free (`free`),
-whether all died alike (`repeated`), the meaning of the checks (`judged`), the next image pull
+whether all died alike (`repeated`), whether the program refuses its settings (`refuses`), the meaning of the checks (`judged`), the next image pull
 (`pull`), the allowed silence of a run (`pulse`), the node that stands out in it (`look`), a hang
 (`hung`), traffic over sockets (`sockets`), too little time before the job's limit (`late`), the
 next run of a group of nodes (`take`), whether nodes are those of earlier runs (`experiment`), the
@@ -143,7 +143,8 @@ def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
     facts = {_RENAMED.get(name, name): value for name, value in recorded.items()}
     facts["ranks"] = tuple(facts["ranks"])
     now = vars(decide(AttemptFacts(**facts)))
-    return about["outcome"], {
+    # Outcomes of older sets have no `refused`, and no decision by it.
+    return {"refused": now["refused"], **about["outcome"]}, {
         **now,
         "blamed": [list(one) for one in now["blamed"]],
         "silent": list(now["silent"]),
@@ -176,6 +177,10 @@ def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
     return True, state.settings is not None and place.repeats_itself(
         state.group, state.settings.max_attempts
     )
+
+
+def _refuses(state: _State, event: Event) -> tuple[Any, Any]:
+    return True, place.is_refused(state.group)
 
 
 def _pull(state: _State, event: Event) -> tuple[Any, Any]:
@@ -252,6 +257,7 @@ _DECISIONS = {
     "judged": _judged,
     "free": _free,
     "repeated": _repeated,
+    "refuses": _refuses,
     "pull": _pull,
     "pulse": _pulse,
     "hung": _hung,

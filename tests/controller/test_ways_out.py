@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controller_parts import Commands, mllog, write_set
+from controller_parts import Commands, mllog, one_node, write_set
 
 from orchestrator.onnode.kernel.records import JobRecord, NodeRunRecord, RunRecord, write
 from orchestrator.onnode.policy.job_state import TIME_LIMIT
@@ -180,6 +180,23 @@ def test_a_wrong_value_of_env_is_left_out_of_a_new_set(cli: Commands, tmp_path: 
     assert found["cause"] == "input_refused" and "BUILTIN_FAULT" in found["sentence"]
     assert "BUILTIN_FAULT" in found["remedy"]
     assert found["next"] == "orchestrator submit S w --nexp 3 --env 'A=b c'"
+
+
+def test_a_refused_value_of_env_is_not_tried_again(
+    cli: Commands, site: Path, tmp_path: Path
+) -> None:
+    words = one_node(tmp_path, site)
+    wrong = "builtin: BUILTIN_SHIFT='abc': expected a whole number"
+    (tmp_path / "code/run_and_time.sh").write_text(f'echo "{wrong}" >&2; exit 2\n')
+    assert cli("submit", *words, "--env", "BUILTIN_SHIFT=abc", "--wait").code != 0
+    root = Path(cli.out.split()[1])
+    assert [path.name for path in root.glob("runs/1/attempt_*")] == ["attempt_1"]
+    assert "settings refused at the start" in cli.out + cli.err
+    found = explained(cli, root)
+    assert (found["state"], found["cause"]) == ("paused", "input_refused")
+    assert found["next"].startswith("orchestrator submit one_node builtin --nexp 1")
+    assert "BUILTIN_SHIFT" not in found["next"] and "BUILTIN_SHIFT" in found["remedy"]
+    assert cli("audit", root, "--only", "replay").code == 0, cli.out
 
 
 INTERFACE = (

@@ -342,6 +342,20 @@ def test_the_last_words_stand_behind_the_reason() -> None:
     assert late.reason == "no run_stop within 60 s (run time-out); a: OSError"
 
 
+def test_a_program_that_refuses_its_settings_does_so_alike_and_at_once() -> None:
+    refused, soon = dict.fromkeys(FOUR, 2), dict.fromkeys(FOUR, 900)
+    assert outcome(refused, lasted=soon).refused
+    assert outcome({**refused, "d": 143}, lasted=soon).refused
+    alike = {node: f"error: rank {rank}: no" for rank, node in enumerate(FOUR)}
+    assert outcome(refused, lasted=soon, errors=alike).refused
+    assert not outcome(refused, lasted=soon, errors={**alike, "d": "error: yes"}).refused
+    assert not outcome(refused, lasted=soon, started=True).refused
+    assert not outcome(refused, lasted=soon, failed={"a": "its storage"}).refused
+    assert not outcome(refused, lasted=dict.fromkeys(FOUR, 90_000)).refused
+    assert not outcome({**refused, "a": 1}, lasted=soon).refused
+    assert not outcome({"a": 2, **dict.fromkeys("bcd", 143)}, lasted=soon).refused
+
+
 def way(codes: dict[str, int], stops: dict[str, str] | None = None, **more: object) -> str:
     return outcome(
         codes, stops, **{"lasted": {"a": 59_000, "b": 58_000, "c": 70_000, "d": 70_000}, **more}

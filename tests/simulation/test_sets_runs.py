@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 
 import pytest
 from worlds import Ends, Me, Sets, exits, hangs
@@ -13,6 +14,8 @@ from orchestrator.simulation.host import SimHost
 
 LONG = {"run_timeout_minutes": 1000}
 """A run that misses its target takes long."""
+AT_ONCE = 0.01
+"""Before run_start, in seconds."""
 
 
 def test_ten_runs(sets: Sets) -> None:
@@ -130,6 +133,41 @@ def test_what_dies_alike_again_and_again_pauses_the_set(sets: Sets) -> None:
     world.plan = lambda me: None
     assert world.play() == 0
     assert one.results() == list(range(1, 11))
+
+
+def test_refused_settings_pause_the_set_after_one_attempt(sets: Sets) -> None:
+    """Two more attempts would only be refused alike, and so would those of a resume."""
+    refusal = "train.py: node {0.rank}: STEPS='abc': expected a whole number"
+    world = sets.make(lambda me: exits(2, refusal.format(me), after=AT_ONCE), nexp=3)
+    for attempts in ([1], [1, 2]):
+        assert world.play() == 1
+        one = world.set
+        assert (one.job["state"], one.attempts(1), one.attempts(2)) == ("paused", attempts, [])
+        assert one.job["reason"] == f"settings refused at the start: {one.run(1)['reason']}"
+    world.plan = lambda me: None
+    assert world.play() == 0 and one.results() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        # The node may be at fault.
+        lambda me: exits(2, after=AT_ONCE) if me.rank else hangs(),
+        lambda me: exits(2, after=1.0),
+        lambda me: exits(2, f"error: {'x' * me.rank}", after=AT_ONCE),
+        # Its settings were good enough before.
+        lambda me: exits(2, after=AT_ONCE) if me.attempt > 1 else exits(3, after=AT_ONCE),
+        lambda me: exits(2, after=AT_ONCE) if me.run > 1 else None,
+    ],
+)
+def test_an_exit_code_of_two_that_is_no_refusal(
+    sets: Sets, plan: Callable[[Me], Ends | None]
+) -> None:
+    world = sets.make(plan, nexp=2)
+    assert world.play() == 1
+    one = world.set
+    last = 2 if one.attempts(2) else 1
+    assert one.attempts(last) == [1, 2] and "refused" not in one.job["reason"]
 
 
 @pytest.mark.parametrize("after_a_result", [True, False])

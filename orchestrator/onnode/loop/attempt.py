@@ -279,12 +279,12 @@ class Attempt:
 
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
         job, group, reports = self._job, self._group, self._reports
-        stops, errors = dict(reports.stops), dict[str, str]()
+        stops, errors, started = dict(reports.stops), dict[str, str](), False
         if not problem and not any(stops.values()):
             # It may have finished before its node or its storage was lost.
             stops.update(self._stops_in_logs())
         if not problem and not any(stops.values()):
-            errors = self._errors()
+            errors, started = self._errors()
         cut_off = self._cut_off()
         cause = f"the agents ended: {next(iter(cut_off.values()))}" if cut_off else ""
         refused = self._gate.not_ready() if problem else {}
@@ -312,6 +312,7 @@ class Attempt:
             },
             failed=self._gate.failed,
             silent_ms=self._silent_ms(),
+            started=started,
         )
 
     def _silent_ms(self) -> dict[str, int]:
@@ -332,14 +333,16 @@ class Attempt:
         }
         return {node: last_status(log, files=files) for node, log in logs.items()}
 
-    def _errors(self) -> dict[str, str]:
+    def _errors(self) -> tuple[dict[str, str], bool]:
+        """Return node -> last error in its log, and whether a log has a run_start."""
         layout, files = self._job.layout, self._job.world.files
-        errors = {}
+        errors, started = {}, False
         for rank, node in enumerate(self._ranks):
             log = read_log_ends(layout.node_log(self._run, self._number, rank), files)
             if log is not None:
                 errors[node] = telling_line(log.text)
-        return {node: line for node, line in errors.items() if line}
+                started = started or b"run_start" in log.text
+        return {node: line for node, line in errors.items() if line}, started
 
 
 def _final_state(

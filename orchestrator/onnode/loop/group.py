@@ -411,6 +411,13 @@ class Group:
             self.record.note("repeated")
         return repeats_itself
 
+    def is_refused(self) -> bool:
+        """Return whether the program refuses its settings, as it would in the next attempt."""
+        is_refused = place.is_refused(self.state)
+        if is_refused:
+            self.record.note("refuses")
+        return is_refused
+
     # ---- releasing nodes ----
 
     def release(self) -> Flow:

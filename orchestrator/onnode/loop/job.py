@@ -326,6 +326,9 @@ class SetJob(SetContext):
         if hopeless and not is_free:
             self._give_back(group, run, "back")
             return outcome.reason
+        if not is_free and group.is_refused():
+            self._give_back(group, run, "back")
+            return f"settings refused at the start: {outcome.reason}"
         self._give_back(group, run, "free" if is_free else "died")
         if is_to_stop(self.queue, group.number):
             self._turn("stops", group=group.number)

@@ -18,6 +18,8 @@ ENDED_BY_US = 143
 """128 + SIGTERM: the loop's order to stop, or others'; nobody is blamed for it."""
 CONTAINER_ENDED = 125
 """Exit code of a run whose container ended (agent/run.py)."""
+REFUSED = 2
+"""Exit code of programs that refuse their arguments or settings: argparse, getopt, bash."""
 QUICK_MS = 60_000
 """A death within a minute would repeat; later, it may be chance."""
 TOGETHER_MS = 500
@@ -71,6 +73,8 @@ class AttemptFacts:
     """Node -> its own reason to give up, such as its storage."""
     silent_ms: Mapping[str, int] = field(default_factory=dict)
     """Silent node -> milliseconds from the run's start to its last message."""
+    started: bool = False
+    """A log without a result has a run_start."""
     unanswered: bool = False
     """The scheduler did not answer whether it is ending the job."""
 
@@ -90,6 +94,8 @@ class Outcome:
     silent: tuple[str, ...] = ()
     way: str = ""
     """How it died soon after its start; equal deaths have equal texts."""
+    refused: bool = False
+    """The program refused its settings, as it would again."""
 
     @property
     def state(self) -> str:
@@ -159,7 +165,18 @@ def _died(
         bad = _mute(attempt) if errors else "no run_stop"
     reason = _joined(attempt.cause, odd_text, bad, errors)
     way = _way(attempt, codes)
-    return Outcome("infrastructure", reason, codes, blamed=blamed, silent=silent, way=way)
+    has_reason = blamed or attempt.failed or attempt.started
+    refused = bool(way) and not has_reason and _is_refusal(attempt, codes)
+    return Outcome(
+        "infrastructure", reason, codes, blamed=blamed, silent=silent, way=way, refused=refused
+    )
+
+
+def _is_refusal(attempt: AttemptFacts, codes: Mapping[str, int]) -> bool:
+    """Return whether all nodes that were not stopped refused alike."""
+    own = [node for node, code in codes.items() if code != ENDED_BY_US]
+    ways = {way_of(attempt.errors.get(node, "")) for node in own}
+    return {codes[node] for node in own} == {REFUSED} and len(ways) == 1
 
 
 def _mute(attempt: AttemptFacts) -> str:

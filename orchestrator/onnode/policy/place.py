@@ -43,6 +43,8 @@ class GroupState:
     slow: set[str] = field(default_factory=set)
     ways: list[str] = field(default_factory=list)
     """How the attempts died; "" for late deaths, see Outcome."""
+    refused: bool = False
+    """The program refused its settings in the last attempt."""
     pulling: set[str] = field(default_factory=set)
     """This step: ordered to pull."""
     generation: int = 0
@@ -119,8 +121,10 @@ def _apply_own(group: GroupState, event: Event) -> None:
         group.ranks = event.names("ranks")
     elif word == "outcome":
         outcome = event.data().get("outcome")
-        way = outcome.get("way") if isinstance(outcome, dict) else ""
+        outcome = outcome if isinstance(outcome, dict) else {}
+        way = outcome.get("way")
         group.ways.append(way if isinstance(way, str) else "")
+        group.refused = outcome.get("refused") is True
     elif word == "release":
         group.releasing = True
     elif word == "fail":
@@ -270,6 +274,11 @@ def repeats_itself(group: GroupState, attempts: int) -> bool:
     of a run, at least two."""
     ways = group.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
+
+
+def is_refused(group: GroupState) -> bool:
+    """Return whether the program refuses its settings: it has never done otherwise in this job."""
+    return group.refused and len(set(group.ways)) == 1
 
 
 # ---- image pulls ----
