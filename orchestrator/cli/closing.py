@@ -126,20 +126,45 @@ class Trouble(NamedTuple):
         return " ".join([self.picture.reason, *(proof.text for proof in self.found.evidence)])
 
 
-def _words(trouble: Trouble) -> list[str]:
-    """Return the words that submit the set again."""
+def _words(trouble: Trouble, without: str = "") -> list[str]:
+    """Return the words that submit the set again, as far as it records them, `without` a variable
+    of --env."""
     record = trouble.picture.record
     if record is None:
         return []
     words = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
     words += ["--round", record.round] if record.round else []
-    return words + (["--site", trouble.site] if trouble.site else [])
+    words += ["--name", record.label] if record.label else []
+    words += ["--site", trouble.site] if trouble.site else []
+    given = (f"{name}={value}" for name, value in _given(trouble).items() if name != without)
+    return words + [word for value in given for word in ("--env", value)]
 
 
-def _again(trouble: Trouble, *overrides: str) -> str:
-    """Submit the set again with other values of the site file."""
+def _given(trouble: Trouble) -> dict[str, str]:
+    """Return the variables of --env with their values, in the order of the bundle."""
+    from shlex import split
+
+    from orchestrator.evidence.bundle import origins
+    from orchestrator.evidence.sets import SetEvidence
+
+    evidence, record = SetEvidence(trouble.picture.root), trouble.picture.record
+    names = [name for name, origin in origins(evidence).items() if origin == "command line"]
+    if not names or record is None:
+        return {}
+    found = {}
+    for file in (f"config_{record.system}.sh", "rccl_env.sh"):
+        for line in evidence.findings.text(evidence.layout.bundle / file).splitlines():
+            name, _, value = line.removeprefix("export ").partition("=")
+            if name in names:
+                with suppress(ValueError):
+                    found[name] = "".join(split(value))
+    return found
+
+
+def _again(trouble: Trouble, *overrides: str, without: str = "") -> str:
+    """Submit the set again with other values of the site file, `without` a variable of --env."""
     words = [word for value in overrides for word in ("--override", value)]
-    return join(["orchestrator", *_words(trouble), *words])
+    return join(["orchestrator", *_words(trouble, without), *words])
 
 
 def _name_data(trouble: Trouble) -> str:
@@ -256,29 +281,15 @@ def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
 
 def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
     """Submit the set again without the refused variable of --env, and with the others."""
-    from shlex import split
-
-    from orchestrator.evidence.bundle import origins
-    from orchestrator.evidence.sets import SetEvidence
-
-    evidence, record = SetEvidence(trouble.picture.root), trouble.picture.record
-    given = [name for name, origin in origins(evidence).items() if origin == "command line"]
     named = re.findall(r"\w+", trouble.found.sentence)
-    wrong = next((name for name in given if name in named), "")
-    if not wrong or record is None:
+    wrong = next((name for name in _given(trouble) if name in named), "")
+    if not wrong:
         return ""
-    options = []
-    config = evidence.layout.bundle / f"config_{record.system}.sh"
-    for line in evidence.findings.text(config).splitlines():
-        name, _, value = line.removeprefix("export ").partition("=")
-        if name in given and name != wrong:
-            with suppress(ValueError):
-                options += ["--env", f"{name}={''.join(split(value))}"]
     remedy = (
         f"resume would run the same bundle: submit a new set without `--env {wrong}`, as below, or "
         "with a correct value"
     )
-    return join(["orchestrator", *_words(trouble), *options]), remedy
+    return _again(trouble, without=wrong), remedy
 
 
 def _name_interface(trouble: Trouble) -> str | tuple[str, str]:
@@ -297,7 +308,7 @@ def _name_interface(trouble: Trouble) -> str | tuple[str, str]:
     nulls = [f"{key}=null" for key, value in values.items() if value == missing]
     place = "`network.socket_ifname` of the site" if match[3] == "site" else f"`--env {variable}`"
     remedy = f"name one of {match[4]} in {place}, or leave it to the nodes, as below"
-    return _again(trouble, *nulls), remedy
+    return _again(trouble, *nulls, without=variable), remedy
 
 
 def _longer_job(trouble: Trouble) -> str | tuple[str, str]:

@@ -166,14 +166,20 @@ def test_a_run_that_missed_the_target_otherwise_is_a_result(cli: Commands, tmp_p
 # ---- a wrong value, a missing interface, a damaged bundle ----
 
 
+def given(root: Path, config: str, network: str, *names: str) -> None:
+    """Write a bundle whose variables `names` are of --env."""
+    (root / "bundle").mkdir()
+    (root / "bundle/config_S.sh").write_text(config)
+    (root / "bundle/rccl_env.sh").write_text(network)
+    rows = [f"{name}\tcommand line\t\t\t\n" for name in names]
+    text = "variable\tlayer\tfile\tline\tsource\nB\tworkload\tw.yaml\t3\t\n"
+    (root / "bundle/origins.tsv").write_text(text + "".join(rows))
+
+
 def test_a_wrong_value_of_env_is_left_out_of_a_new_set(cli: Commands, tmp_path: Path) -> None:
     root = write_set(tmp_path, "s", job=job("paused", "3 attempts died alike"))
-    (root / "bundle").mkdir()
-    (root / "bundle/config_S.sh").write_text("export BUILTIN_FAULT=kil:run=2\nexport A='b c'\n")
-    (root / "bundle/origins.tsv").write_text(
-        "variable\tlayer\tfile\tline\tsource\nA\tcommand line\t\t\t\n"
-        "B\tworkload\tw.yaml\t3\t\nBUILTIN_FAULT\tcommand line\t\t\t\n"
-    )
+    config = "export BUILTIN_FAULT=kil:run=2\nexport A='b c'\nexport B=1\n"
+    given(root, config, "", "A", "BUILTIN_FAULT")
     wrong = "builtin: node 0: BUILTIN_FAULT: 'kil:run=2': expected KIND, one of kill\n"
     died(root, 1, 1, {"lab1": 2, "lab2": 2}, wrong, wrong)
     found = explained(cli, root)
@@ -230,6 +236,30 @@ def test_a_missing_interface_is_left_to_the_nodes(
     assert found["next"] == f"orchestrator submit S w --nexp 3{site_option}{option}"
     assert place in found["remedy"] and "eth0,lo" in found["remedy"]
     assert cli("explain", root).out.startswith("s failed: the named network interface is missing")
+
+
+@pytest.mark.parametrize(
+    ("reason", "option"),
+    [
+        (INTERFACE.format("user"), ""),
+        (
+            "node lab1: run as root, or set clear_caches: false",
+            " --env NCCL_SOCKET_IFNAME=eth9 --override clear_caches=false",
+        ),
+    ],
+)
+def test_a_new_set_keeps_its_name_and_variables(
+    cli: Commands, tmp_path: Path, reason: str, option: str
+) -> None:
+    root = write_set(tmp_path, "s", job=job("failed", reason))
+    record = json.loads((root / "set.json").read_text())
+    (root / "set.json").write_text(json.dumps(record | {"label": "new bios"}))
+    network = "export NCCL_DEBUG=INFO\nexport NCCL_SOCKET_IFNAME=eth9\n"
+    names = ("A", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME")
+    given(root, "export A='b c'\nexport B=1\n", network, *names)
+    kept = "--env 'A=b c' --env NCCL_DEBUG=INFO"
+    found = explained(cli, root)["next"]
+    assert found == f"orchestrator submit S w --nexp 3 --name 'new bios' {kept}{option}"
 
 
 @pytest.mark.parametrize(
