@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from controller_parts import Commands
+from processes import kill_all
 from replayed import differences
 from sites import write_site
 
@@ -59,8 +60,9 @@ set -o pipefail
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """`fake("sbatch", body)`: a program of that name on PATH, whose calls are logged; returns the log."""
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Path]]:
+    """`fake("sbatch", body)`: a program of that name on PATH, whose calls are logged; returns the log. Such programs that
+    still run at the end are killed."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -73,7 +75,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return log
 
-    return make
+    yield make
+    kill_all(folder)  # who asked them may have been ended first
 
 
 @pytest.fixture

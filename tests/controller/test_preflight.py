@@ -15,7 +15,7 @@ from typing import Any
 import outputs
 import pytest
 from controller_parts import Commands
-from processes import see_them_go
+from processes import kill_all, see_them_go
 from sites import write_site
 from until import LIMIT_S, until
 
@@ -446,6 +446,7 @@ def test_an_interruption_leaves_nothing(place: Path, by: signal.Signals, code: i
     until(lambda: (place / "sets/calls").exists())
     process.send_signal(by)
     assert process.wait(LIMIT_S) == code and left(place) == []
+    kill_all(place)  # the script, which the signal did not reach
 
 
 def test_what_a_killed_one_left_is_removed(cli: Commands, place: Path) -> None:
