@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,7 +76,8 @@ def test_run_status_logs_score(cli: Commands, site: Path) -> None:
     assert head.split() == heads.split()
     assert "2/2" in cli.out
     assert cli("watch", "--site", site).code == ExitCode.OK
-    assert cli.out.splitlines()[-1].split(None, 1)[1].startswith("complete  2/2 done")
+    assert re.search(r"^\S+ +complete  2/2 done", cli.out, re.MULTILINE), cli.out
+    assert cli.out.splitlines()[-1].endswith(" --nexp 3"), "a score needs three runs"
     assert '"key": "run_stop"' in cli("logs", root).out
     assert cli("logs", root, "--run", "1", "-f").out == cli("logs", root, "--run", "1").out
     assert "complete" in cli("logs", root, "--job").out
