@@ -267,7 +267,7 @@ def load_named(
         workloads = list(catalogue_of(args).system(args.system)[1].workloads)  # if it is known
         raise UsageError(
             f"{args.system}: which WORKLOAD? it has: {', '.join(workloads)}",
-            fix=Fix(again=(*workloads[:1],)),
+            fix=Fix(again=tuple(workloads[:1])),
         )
     try:
         return load_entry(

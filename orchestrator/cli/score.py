@@ -134,19 +134,20 @@ def show(
 
 
 def more_runs(folder: str, score: Score, site: str | None) -> str:
-    """Return the command that gives a finished set the runs that its score needs; "" if it has
-    them, or cannot become valid."""
+    """Return the command that gives a finished set the runs that its score needs; "" if it declares
+    enough, or cannot become valid."""
     from pathlib import Path
 
     from orchestrator.cli.closing import with_short_name
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.words import quoted
 
-    hopeless = not score.forecast or score.forecast["never_because"]
-    if hopeless or score.pending or score.rehearsed or SetEvidence(Path(folder)).record is None:
-        return ""
     root = Path(folder).absolute()
-    command = f"orchestrator resume {quoted(root)} --nexp {quoted(str(score.runs_required))}"
+    needed = SetEvidence(root).too_few_runs
+    is_hopeless = not score.forecast or score.forecast["never_because"]
+    if not needed or is_hopeless or score.pending:
+        return ""
+    command = f"orchestrator resume {quoted(root)} --nexp {quoted(str(needed))}"
     return with_short_name(command, root, site)
 
 

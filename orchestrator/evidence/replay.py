@@ -181,7 +181,7 @@ def _repeated(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _refuses(state: _State, event: Event) -> tuple[Any, Any]:
-    return True, place.is_refused(state.group)
+    return True, place.refuses_settings(state.group)
 
 
 def _pull(state: _State, event: Event) -> tuple[Any, Any]:

@@ -118,9 +118,10 @@ def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> li
 
 
 def unblamed(history: Sequence[NodeHistory], explain: str) -> list[str]:
-    """Return, if attempts failed and no node is named, why, and the command `explain`.
+    """Return why no node is named after failed attempts, and the command `explain`; [] if one is
+    named, or nothing failed.
 
-    Blame replaces a node by a spare: without spares the loop records none.
+    The loop blames a node to replace it by a spare: without spares it records no blame.
     """
     named = any(one.spare or one.set_aside or one.blamed or one.lost for one in history)
     if named or len(history) < 2 or not any(one.failed for one in history):

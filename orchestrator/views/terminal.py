@@ -58,12 +58,12 @@ def _table(part: Table, screen: Screen) -> list[str]:
     rows = [[_text(value) for value in row] for row in part.rows]
     if part.below:
         rows = [[*row, text] for row, text in zip(rows, part.below, strict=True)]
+    lines = table.lines(rows, screen)
+    if not part.legend:
+        return lines
     shown = table.shown(rows, screen)
     legend = part.explained([name for name in part.header if name.upper() in shown])
-    return [
-        *table.lines(rows, screen),
-        *(["", *hanging(legend, screen, indent="")] if legend else []),
-    ]
+    return [*lines, "", *hanging(legend, screen, indent="")] if legend else lines
 
 
 def _text(value: object) -> str:

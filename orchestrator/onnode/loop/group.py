@@ -411,12 +411,12 @@ class Group:
             self.record.note("repeated")
         return repeats_itself
 
-    def is_refused(self) -> bool:
+    def refuses_settings(self) -> bool:
         """Return whether the program refuses its settings, as it would in the next attempt."""
-        is_refused = place.is_refused(self.state)
-        if is_refused:
+        refuses = place.refuses_settings(self.state)
+        if refuses:
             self.record.note("refuses")
-        return is_refused
+        return refuses
 
     # ---- releasing nodes ----
 

@@ -326,7 +326,7 @@ class SetJob(SetContext):
         if hopeless and not is_free:
             self._give_back(group, run, "back")
             return outcome.reason
-        if not is_free and group.is_refused():
+        if not is_free and group.refuses_settings():
             self._give_back(group, run, "back")
             return f"settings refused at the start: {outcome.reason}"
         self._give_back(group, run, "free" if is_free else "died")

@@ -276,7 +276,7 @@ def repeats_itself(group: GroupState, attempts: int) -> bool:
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
 
-def is_refused(group: GroupState) -> bool:
+def refuses_settings(group: GroupState) -> bool:
     """Return whether the program refuses its settings: it has never done otherwise in this job."""
     return group.refused and len(set(group.ways)) == 1
 
