@@ -7,7 +7,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +92,7 @@ def _copy(client: DockerClient, image: Image, code_dir: str, work: Path) -> Unpa
     )
     try:
         pieces, _ = client.api.get_archive(container["Id"], code_dir)
-        with tarfile.open(fileobj=Pieces.buffered(pieces), mode="r|") as tar:
+        with Pieces.buffered(pieces) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             return unpack(tar, work)
     except NotFound as error:
         raise InputError(
@@ -128,6 +128,12 @@ class Pieces(io.RawIOBase):
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
         return count
+
+    def close(self) -> None:
+        """End the pieces, too: they may hold a connection."""
+        super().close()
+        if isinstance(self._pieces, Generator):
+            self._pieces.close()
 
 
 def default_folder(system: str, workload: str) -> Path:

@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from operator import index
+from traceback import clear_frames
 from typing import Any
 from urllib.parse import urlencode, urljoin, urlsplit
 from urllib.request import (
@@ -179,6 +180,7 @@ class Registry:
             try:
                 response: HTTPResponse = self._opener.open(request, timeout=ANSWER_S)
             except (*_BROKEN, ValueError) as error:
+                _drop_connections(error)
                 raise self._unreachable(_reason(error)) from None
             target = response.headers.get("Location")
             if response.status not in (301, 302, 303, 307, 308) or not target:
@@ -300,6 +302,14 @@ class _Proxy(ProxyHandler):
     def proxy_open(self, req: Request, proxy: str, type: str) -> Any:
         address = proxy_of(urlsplit(req.full_url).hostname or "", self._variables)
         return super().proxy_open(req, address, type) if address else None
+
+
+def _drop_connections(error: BaseException | None) -> None:
+    """Drop the variables behind an error: Python 3.11.2 leaves the connection to a proxy that
+    refuses open in one of them, as long as the error exists."""
+    while error is not None:
+        clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 def _origin(url: str) -> tuple[str, str]:

@@ -197,7 +197,7 @@ def read_engine(
     try:
         pieces = api.export(container["Id"], chunk_size=1 << 21)
         kept = KeptFiles(names)
-        with tarfile.open(fileobj=Pieces.buffered(pieces), mode="r|") as tar:
+        with Pieces.buffered(pieces) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
             read_members(tar, kept, progress)
         return kept.tree(config)
     except tarfile.TarError as error:

@@ -18,7 +18,9 @@ SETS = Path(__file__).resolve().parents[1] / "data/sets"
 
 def unpacked(name: str, folder: Path) -> Path:
     with tarfile.open(SETS / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        # Debian 12's Python has no filters; newer ones want a choice.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
     return next(path.parent for path in folder.glob("**/set.json"))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import gzip
 import io
 import json
+import socket
 import tarfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -21,6 +23,7 @@ from standin_images import STAND_INS, make_root
 from tars import tar_of
 
 from orchestrator.container import registry as registry_module
+from orchestrator.container.code import Pieces
 from orchestrator.container.image import EngineError
 from orchestrator.container.pull import Login
 from orchestrator.container.registry import Registry
@@ -310,10 +313,34 @@ def test_a_size_that_is_none(hostile: tuple[Hostile, str], size: str) -> None:
     assert "cannot be read as an image" in _error(reference, InputError)
 
 
+def test_a_stream_that_is_left_early_ends_its_connection() -> None:
+    """Else the garbage collector finds an open socket some time later, in another test."""
+    ended = []
+
+    def connection() -> Iterator[bytes]:
+        try:
+            yield b"one"
+            yield b"two"
+        finally:
+            ended.append(True)
+
+    pieces = connection()
+    with Pieces.buffered(pieces) as stream:
+        assert stream.read(1) == b"o"
+        assert not ended
+    assert ended
+
+
+def _connections() -> set[int]:
+    """The open sockets of clients."""
+    found = (one for one in gc.get_objects() if isinstance(one, socket.socket))
+    return {id(one) for one in found if one.proto == socket.IPPROTO_TCP and one.fileno() >= 0}
+
+
 def test_a_proxy_gets_its_own_password_and_no_login(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heads: list[str] = []
+    heads, before = list[str](), _connections()
 
     def refuse(to: BaseHTTPRequestHandler) -> None:
         heads.append(f"{to.requestline}\n{to.headers}")
@@ -328,6 +355,7 @@ def test_a_proxy_gets_its_own_password_and_no_login(
         with pytest.raises(EngineError, match="not reached"):  # not by the proxy
             Registry("10.255.255.255:1/own/image:1").manifest()
     assert "cret" not in str(caught.value)
+    assert not _connections() - before, "the error keeps none open"
     (head,) = heads
     assert head.startswith("CONNECT registry.invalid:443")
     assert base64.b64encode(b"me:se@cret").decode() in head
