@@ -108,6 +108,8 @@ class Remedies(NamedTuple):
         command, shows = self._here(row, nodes), False
         if not command and (there := self._fix_there(row)):
             command = self.run_on(nodes, there)
+        if not command and row.check == "data" and not row.unchecked:
+            command, shows = join(["orchestrator", "prepare", *self.names[1:], "--check"]), True
         if not command and (there := self._look_there(row)):
             command, shows = self.run_on(nodes, there), True
         pulled_by_hand = row.check == "image" and self.entry.container.pull == "never"
@@ -138,8 +140,6 @@ class Remedies(NamedTuple):
             )
         if row.check == "data" and (missing := _MISSING_FOLDER.search(row.text)):
             return self._line(find_data(entry.site, entry.workload, *missing.groups()))
-        if row.check == "data":
-            return join(["orchestrator", "prepare", *self.names[1:], "--check"])
         if row.check == "engine" and "private to jobs" in row.text:
             return self.set_key("container.channel_dir", "/var/tmp")
         options = [option for words, option in ULIMITS.items() if words in row.text]

@@ -490,7 +490,8 @@ def test_problems_of_nodes_end_in_a_command(check: str, site: str, text: str, fi
     row = remedies.with_command(Row("n1", check, "fail", 1, text or "it is wrong", "advice"))
     assert row.remedy == fix
     looks = ("gpu_processes", "versions", "free_space", "log_dir", "reach")
-    assert row.shows is (check in looks or fix.startswith("amd-smi metric") or site == "bare")
+    shows = fix.startswith(("amd-smi metric", "orchestrator prepare")) or site == "bare"
+    assert row.shows is (check in looks or shows)
     label = "check" if row.shows else "fix"
     assert f"        {label}: {fix}" in summary([row], PIPE)
     if site != "unnamed":
