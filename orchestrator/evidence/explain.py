@@ -66,6 +66,8 @@ from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
 from orchestrator.words import count
 
 MOST_EVIDENCE, MOST_EPISODE, MOST_TEXT = 6, 2, 300
+MOST_TRIED = 9
+"""Attempts that are compared: three jobs with three each."""
 _NODES = re.compile(rf"({ALL_NODES}|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
 _PULL = re.compile(r"cannot pull (.*)", re.DOTALL)
@@ -160,15 +162,6 @@ def _codes(attempt: RunRecord) -> set[int]:
     return {code for code in attempt.exit_codes.values() if code not in (0, *ENDED_BY_LOOP)}
 
 
-def _is_alone(node: str, attempts: Sequence[RunRecord]) -> bool:
-    """Return whether a node alone failed alike in all of several attempts."""
-    code = attempts[-1].exit_codes.get(node) if attempts else None
-    return len(attempts) > 1 and all(
-        [other for other, its in attempt.exit_codes.items() if its == code] == [node]
-        for attempt in attempts
-    )
-
-
 def _who(first: tuple[str, Symptom]) -> str:
     """Return the node of a line, and its rank if the line has a rank."""
     node, symptom = first
@@ -193,6 +186,8 @@ class _Set:
         self.files, self.picture, self.root = files, picture, files.layout.root
         self.errors: dict[str, Path] = {}
         """The files with the errors that the processes of a node reported themselves."""
+        self.first: dict[tuple[int, int], tuple[str, str]] = {}
+        """Run and attempt -> the node that failed first, and its cause."""
 
     def named(self, path: PathLike) -> str:
         return line(os.path.relpath(path, self.root), MOST_TEXT)
@@ -386,9 +381,9 @@ class _Set:
             return found
         jobs = self.failures_by_job(last)
         attempts = [attempt for job in jobs for attempt in job]
-        always = self.may_leave_out(last) and _is_alone(found.node, attempts)
-        is_bad = always or (self.may_leave_out(last) and _is_alone(found.node, jobs[-1]))
-        alike = [job for job in jobs[:-1] if _codes(job[-1]) == _codes(last)]
+        always = self.may_leave_out(last) and self.is_alone(found.node, attempts)
+        is_bad = always or (self.may_leave_out(last) and self.is_alone(found.node, jobs[-1]))
+        alike = [job for job in jobs[:-1] if self.are_alike(job[-1], last)]
         others = [node for job in alike if (node := self.bad_node(job)) not in ("", found.node)]
         if alike and (others or not is_bad):
             names = " and ".join(dict.fromkeys([*others, found.node]))
@@ -414,15 +409,43 @@ class _Set:
 
     def bad_node(self, attempts: Sequence[RunRecord]) -> str:
         """Return the node that alone failed, first and alike, in all attempts of a job, or ""."""
-        node = ended_first(self.ends(attempts[-1]))
-        return node if _is_alone(node, attempts) else ""
+        node = self.first_of(attempts[-1])[0]
+        return node if self.is_alone(node, attempts) else ""
+
+    def is_alone(self, node: str, attempts: Sequence[RunRecord]) -> bool:
+        """Return whether a node alone failed alike in all of several attempts. Of programs that end
+        with 0 when they fail, only the order is known."""
+        if len(attempts) < 2 or not node:
+            return False
+        code = attempts[-1].exit_codes.get(node)
+        if not code:
+            return all(self.first_of(attempt)[0] == node for attempt in attempts)
+        return all(
+            [other for other, its in attempt.exit_codes.items() if its == code] == [node]
+            for attempt in attempts
+        )
+
+    def are_alike(self, before: RunRecord, last: RunRecord) -> bool:
+        """Return whether two attempts failed alike, on whichever node."""
+        same_codes = _codes(before) == _codes(last)
+        return same_codes and self.first_of(before)[1] == self.first_of(last)[1]
+
+    def first_of(self, attempt: RunRecord) -> tuple[str, str]:
+        """Return the node that failed first, and the cause in its log; "" if unknown."""
+        key = (attempt.run, attempt.attempt)
+        if key not in self.first:
+            ends = self.ends(attempt)
+            by_node = {node: symptoms(log.text) for node, log in self.logs(attempt)}
+            first = first_cause(by_node, ends)
+            self.first[key] = (first[0], first[1].cause) if first else (ended_first(ends), "")
+        return self.first[key]
 
     def failures_by_job(self, last: RunRecord) -> list[list[RunRecord]]:
-        """Return the failed attempts of an attempt's run by job, its own job last."""
+        """Return the newest failed attempts of an attempt's run by job, its own job last."""
         jobs: dict[str, list[RunRecord]] = {}
-        for number in self.files.attempts_of(last.run):
+        for number in self.files.attempts_of(last.run)[-MOST_TRIED:]:
             attempt = self.files.attempt(last.run, number)
-            if attempt is not None and _codes(attempt):
+            if attempt is not None and attempt.outcome == "infrastructure":
                 jobs.setdefault(attempt.job_id, []).append(attempt)
         own = jobs.pop(last.job_id, [last])
         return [*jobs.values(), own]

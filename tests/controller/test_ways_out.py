@@ -125,6 +125,28 @@ def test_a_node_that_failed_once_in_each_of_two_jobs_is_left_out(
     assert found["remedy"].startswith("lab2 failed in every attempt of the run")
 
 
+KILL = "./run_and_time.sh: line 8:    36 Killed                  python3 train.py\n"
+
+
+def test_a_crash_that_ends_with_0_is_told_by_its_log(cli: Commands, tmp_path: Path) -> None:
+    """As many images do: the order of the ends is left, and the cause."""
+    root = write_set(tmp_path, "s", done=2, job=job("complete"))
+    ends = {"lab2": 0, "lab1": 0}
+    for attempt in (1, 2):
+        died(root, 3, attempt, ends, "healthy\n", KILL, job_id="6")
+    for attempt in (3, 4):
+        died(root, 3, attempt, ends, "healthy\n", KILL)
+    assert explained(cli, root)["next"] == f"orchestrator resume {root} --exclude lab2"
+    for attempt in (5, 6):
+        nodes = ["lab1", "lab4"]
+        died(root, 3, attempt, {"lab4": 0, "lab1": 0}, "healthy\n", KILL, job_id="8", nodes=nodes)
+    (root / "jobs/7.json").unlink()
+    write(replace(job("complete"), job_id="8", started_ms=2000), root / "jobs/8.json")
+    found = explained(cli, root)
+    assert found["next"] == f"orchestrator logs {root} --run 3 --attempt 6 --node lab4"
+    assert found["remedy"].startswith("lab2 and lab4 failed alike: ")
+
+
 def test_a_paused_set_that_failed_alike_before_ends_in_its_log(
     cli: Commands, tmp_path: Path
 ) -> None:
