@@ -109,6 +109,8 @@ def run(args: Namespace) -> int:
         refuse_without_scheduler(scheduler, option)
     nexp = max(args.nexp or 0, run_set.record.nexp)
     missing = missing_runs(replace(run_set, record=replace(run_set.record, nexp=nexp)))
+    if scheduler == "slurm":
+        allocation.refuse_too_few(run_set.record, run_set.layout, len(missing))
     submission = submit(
         run_set,
         scheduler_of(run_set),

@@ -384,11 +384,14 @@ class _Set:
         always = self.may_leave_out(last) and self.is_alone(found.node, attempts)
         is_bad = always or (self.may_leave_out(last) and self.is_alone(found.node, jobs[-1]))
         alike = [job for job in jobs[:-1] if self.are_alike(job[-1], last)]
-        others = [node for job in alike if (node := self.bad_node(job)) not in ("", found.node)]
-        if alike and (others or not is_bad):
-            names = " and ".join(dict.fromkeys([*others, found.node]))
-            who = f"{names} failed alike" if others and is_bad else "it failed alike before"
-            why = f"{who}: the cause is in the program or its settings rather than in a node"
+        bad = [self.bad_node(job) for job in alike]
+        others = [node for node in dict.fromkeys(bad) if node not in ("", found.node)]
+        if alike and (others or found.node in bad or not is_bad):
+            if is_bad and not others:
+                why = f"{found.node} failed alike in an earlier job: leave it out, or repair it"
+            else:
+                who = " and ".join([*others, found.node]) if others and is_bad else "it"
+                why = f"{who} failed alike before: the cause is in the program or its settings"
             template = f"{_LOG} --node {{node}}" if found.node else _LOG
             command = self.command(template, found.node, last)
         elif is_bad and self.picture.state == "complete":

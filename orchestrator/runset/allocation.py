@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import Fix, SchedulerError, UsageError
 from orchestrator.evidence.files import Findings
-from orchestrator.nodes.names import expand, expand_all
+from orchestrator.nodes.names import expand, expand_all, fold
+from orchestrator.scheduler.slurm_nodes import limit_may_differ, node_states
 from orchestrator.scheduler.slurm_script import options_in, replacing
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.onnode.kernel.layout import Layout
@@ -58,6 +60,34 @@ class Allocation:
             remaining = left if len(left) < len(wanted) else []
         changed = replacing(nodes=nodes, time=time, exclude=avoided, nodelist=remaining)
         return (*changed, *self.further)
+
+    def refuse_too_few(self, record: SetRecord, layout: Layout, missing: int) -> None:
+        """Raise UsageError if the partition has too few nodes without those of `exclude`. Nothing
+        is refused without an answer of Slurm, or if other options decide on the partition."""
+        script = options_in(Findings().text(layout.bundle / "job.sh"))
+        nodes = self._size(record, layout, script.minutes, missing)[0] or script.nodes
+        if not self.exclude or not nodes or limit_may_differ(self.further):
+            return
+        try:
+            states = node_states(script.partition or None)
+        except SchedulerError:
+            return
+        named = ",".join(self.exclude)
+        left = without([*states], expand_all([*filter(None, [script.exclude]), named]))
+        if not states or len(left) >= nodes:
+            return
+        settings = Findings().text(layout.bundle / "settings.sh")
+        spares = _used(settings, "SPARES", 0) if self.spares is None else self.spares
+        fewer = len(left) - (nodes - spares)
+        smaller = Fix(f"orchestrator systems --workload {quoted(record.workload)}")
+        raise UsageError(
+            f"the job asks for {count(nodes, 'node')}, and the partition has {len(left)} without "
+            f"the excluded {fold(without([*states], left))}",
+            hint="ask for fewer spares"
+            if fewer >= 0
+            else "have the nodes repaired, or submit a system with fewer nodes",
+            fix=Fix(options=("--spares", str(fewer))) if fewer >= 0 else smaller,
+        )
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
         """Return the job's nodes and minutes; 0 keeps job.sh's."""

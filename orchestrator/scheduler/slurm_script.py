@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
-    """Nodes in Slurm's short form; `minutes` is 0 for another limit."""
+    """Nodes in Slurm's short form; `minutes` is 0 for another limit, `nodes` for another form."""
 
     exclude: str = ""
     nodelist: str = ""
     minutes: int = 0
+    nodes: int = 0
+    partition: str = ""
 
 
 def options_in(script: str) -> ScriptOptions:
@@ -20,6 +22,8 @@ def options_in(script: str) -> ScriptOptions:
         exclude=_option(script, "exclude", r"\S+"),
         nodelist=_option(script, "nodelist", r"\S+"),
         minutes=int(_option(script, "time", "[0-9]+") or 0),
+        nodes=int(_option(script, "nodes", "[0-9]{1,6}") or 0),
+        partition=_option(script, "partition", r"\S+"),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from controller_parts import Commands, write_set
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import ExitCode, UsageError
 from orchestrator.evidence.sets import open_set
 from orchestrator.nodes.names import names_given
 from orchestrator.onnode.kernel.records import JobRecord
@@ -178,3 +178,36 @@ def test_resume_tells_who_was_set_aside(
     assert "--nodes=2 --exclude=n9" in log.read_text()
     cli("resume", root, "--exclude", "@/no/such")
     assert cli.code == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "left", "fix"),
+    [
+        (["--exclude", "n2"], "2 nodes, and the partition has 1 without the excluded n2", "orchestrator systems --workload w"),
+        (["--exclude", "n2", "--spares", "1"], "2 nodes, and the partition has 1", "--exclude n2 --spares 0"),
+        (["--exclude", "n9"], "", ""),
+        ([], "", ""),
+        (["--exclude", "n2", "--sbatch=--partition=other"], "", ""),
+    ],
+)  # fmt: skip
+def test_resume_refuses_to_exclude_too_many_nodes(
+    cli: Commands,
+    tmp_path: Path,
+    fake: Callable[[str, str], Path],
+    more: list[str],
+    left: str,
+    fix: str,
+) -> None:
+    root = write_set(
+        tmp_path, "s", done=1, job=JobRecord(job_id="7", state="paused", started_ms=2_000)
+    )
+    (root / "bundle").mkdir()
+    (root / "bundle/job.sh").write_text("#SBATCH --nodes=2\n#SBATCH --partition=batch\n")
+    fake("sbatch", "echo 8")
+    fake("squeue", "exit 0")
+    sinfo = fake(
+        "sinfo", "printf 'n1\\037idle\\037batch\\037none\\nn2\\037idle\\037batch\\037none\\n'"
+    )
+    assert cli("resume", root, *more).code == (ExitCode.BAD_INPUT if left else ExitCode.OK), cli.err
+    assert left in cli.err and cli.err.endswith(f"{fix}\n" if fix else "")
+    assert sinfo.is_file() is bool(left or "n9" in more)

@@ -96,8 +96,8 @@ LOG = "logs {root} --run 3 --attempt 4 --node lab4"
         # Another node failed alike: no node is the cause, and leaving out one more repeats it.
         ({"lab2": KILLED, "lab1": ENDED}, {"lab4": KILLED, "lab1": ENDED}, LOG, "lab2 and lab4"),
         ({"lab2": 9, "lab1": 9}, {"lab4": 9, "lab1": 9}, LOG, "failed alike before"),
-        # The same node, still among them: resumed without leaving it out.
-        ({"lab4": 9, "lab1": ENDED}, {"lab4": 9, "lab1": ENDED}, "--exclude lab4", "of the run"),
+        # The same node, still among them: leaving it out was the command of the job before.
+        ({"lab4": 9, "lab1": ENDED}, {"lab4": 9, "lab1": ENDED}, LOG, "or repair it"),
         # Another failure: the node that was left out stays out.
         ({"lab2": 1, "lab1": ENDED}, {"lab4": 9, "lab1": ENDED}, "--exclude lab2,lab4", "last job"),
     ],
@@ -134,9 +134,16 @@ def test_a_crash_that_ends_with_0_is_told_by_its_log(cli: Commands, tmp_path: Pa
     ends = {"lab2": 0, "lab1": 0}
     for attempt in (1, 2):
         died(root, 3, attempt, ends, "healthy\n", KILL, job_id="6")
+    (root / "jobs/7.json").unlink()
+    write(replace(job("complete"), job_id="6"), root / "jobs/6.json")
+    assert explained(cli, root)["next"] == f"orchestrator resume {root} --exclude lab2"
+    write(job("complete"), root / "jobs/7.json")
+    (root / "jobs/6.json").unlink()
     for attempt in (3, 4):
         died(root, 3, attempt, ends, "healthy\n", KILL)
-    assert explained(cli, root)["next"] == f"orchestrator resume {root} --exclude lab2"
+    found = explained(cli, root)
+    assert found["next"] == f"orchestrator logs {root} --run 3 --attempt 4 --node lab2"
+    assert found["remedy"].startswith("lab2 failed alike in an earlier job: ")
     for attempt in (5, 6):
         nodes = ["lab1", "lab4"]
         died(root, 3, attempt, {"lab4": 0, "lab1": 0}, "healthy\n", KILL, job_id="8", nodes=nodes)
@@ -144,7 +151,7 @@ def test_a_crash_that_ends_with_0_is_told_by_its_log(cli: Commands, tmp_path: Pa
     write(replace(job("complete"), job_id="8", started_ms=2000), root / "jobs/8.json")
     found = explained(cli, root)
     assert found["next"] == f"orchestrator logs {root} --run 3 --attempt 6 --node lab4"
-    assert found["remedy"].startswith("lab2 and lab4 failed alike: ")
+    assert found["remedy"].startswith("lab2 and lab4 failed alike before: ")
 
 
 def test_a_paused_set_that_failed_alike_before_ends_in_its_log(
