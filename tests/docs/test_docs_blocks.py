@@ -41,10 +41,7 @@ def follow(pasted: Sequence[Block], folder: Path) -> str:
     Return everything that was printed.
     """
     wanted = [
-        (block, command)
-        for block in pasted
-        if not block.not_run
-        for command in block.commands
+        (block, command) for block in pasted if not block.not_run for command in block.commands
     ]
     script = "".join(
         f"printf '\\036%s\\n' {n}\n{command.words}\nprintf '\\037%s\\n' $?\n"
