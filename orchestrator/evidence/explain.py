@@ -90,9 +90,8 @@ _SILENT = {
     ),
     "loop_silent": (
         (
-            "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` "
-            "and "
-            "`resume`"
+            "check the batch host and its storage; if the loop stays silent, cancel the set and "
+            "resume it"
         ),
         _JOB_LOG,
     ),
@@ -346,8 +345,9 @@ class _Set:
         found, last = self.died(), self.last_attempt()
         run = last.run if last else self.picture.given_up[-1]
         text = f"run {run} of {len(self.picture.runs)} failed: {found.sentence}"
-        remedy = found.remedy or f"look at its log (`logs --run {run}`), then try again"
-        command = found.next if found.next.startswith(_TRY_AGAIN) else self.command(RESUME)
+        remedy = found.remedy or "look at its log, then resume"
+        keeps = found.cause == UNKNOWN or found.next.startswith(_TRY_AGAIN)
+        command = found.next if keeps else self.command(RESUME)
         is_of_node = found.cause in _OF_A_NODE or (found.cause == UNKNOWN and not found.remedy)
         if is_of_node and last and self.failed_always(found.node, last):
             remedy = f"{found.node} failed in every attempt of the run: leave it out; {remedy}"
