@@ -20,7 +20,7 @@ _CLOCKS_APART = 5.0
 _NEAR, _MOST_NEAR = 3, 12
 """Lines belong to one episode if so many ordinary lines are between them; so many are compared."""
 _VAGUE = ("gpu_failed", "rccl_system_error", "peer_lost", "no_answer", "program_failed")
-_ENDED_BY_US, _NOT_ENDED = 143, -1
+ENDED_BY_LOOP = 143, -1
 _SIGNALLED = (132, 135, 136, 137, 139)
 """128 and a signal that nobody sends to a healthy program (SIGILL, SIGBUS, SIGFPE, SIGKILL,
 SIGSEGV)."""
@@ -161,14 +161,14 @@ def _by_exit(
 
 
 def ended_first(ends: Mapping[str, Ended]) -> str:
-    """Return the node that failed by itself before all others; "" if none did."""
+    """Return the node that failed by itself before all others, or ""."""
     failed = {node: end for node, end in ends.items() if end.exit and not _order(end)[0]}
     return min(failed, key=lambda node: _order(failed[node]), default="")
 
 
 def _order(end: Ended) -> tuple[bool, int]:
     """Sort nodes that ended by themselves before those that we ended, then by their duration."""
-    return end.exit in (_ENDED_BY_US, _NOT_ENDED), 1 << 50 if end.lasted is None else end.lasted
+    return end.exit in ENDED_BY_LOOP, 1 << 50 if end.lasted is None else end.lasted
 
 
 def known(symptom: Symptom | None) -> Cause | None:

@@ -1,4 +1,4 @@
-"""Print one of the documents, list them, or search them.
+"""Print a document, list all, or search them.
 
 TOPIC is a page's name (troubleshooting), its path (howto/troubleshooting, docs/exit-codes.md), or
 any part of either as long as only one page has it. On a terminal a long page goes through $PAGER,

@@ -310,6 +310,7 @@ def _check(request: _Request) -> int:
         kept = stored(request.folder, reference)
     with request.engines() as engines:
         report = check(engines, reference, expected=args.expect, kept=kept, limit=args.limit)
+    _keep_found(request, report)
     _print(report, args)
     if report.odd and not args.json:
         fix = "distribute makes them equal"
@@ -389,8 +390,19 @@ def _distribute(request: _Request) -> int:
     kept = tar_to_distribute(request.folder, request.reference, args.expect, of_others=args.others)
     with request.engines() as engines:
         report = distribute(engines, kept, limit=args.limit, progress=note)
+    _keep_found(request, report)
     _print(report, args)
     return _exit_code(report)
+
+
+def _keep_found(request: _Request, report: SpreadReport) -> None:
+    """Let `submit` know which nodes have the image."""
+    from orchestrator.container.found import keep
+
+    if request.site is None:
+        return
+    have = [node.node for node in report.nodes if node.state == "present"]
+    keep(site_log_dir(request.site).parent / "images", report.reference, have, report.odd)
 
 
 def _code(request: _Request) -> int:

@@ -1,7 +1,7 @@
 """Warn of nodes that may lack a set's image, without asking them.
 
-Nodes that may pull are left out. Records of earlier sets show where the image was; a tar on shared
-storage can be loaded.
+Nodes that may pull are left out. Earlier sets, `images` and `doctor` recorded where the image
+was; a tar on shared storage can be loaded.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.container.engine import NodeEngine
+from orchestrator.container.found import nodes_with
 from orchestrator.container.store import stored
 from orchestrator.errors import Fix
 from orchestrator.evidence.sets import SetEvidence, set_folders
@@ -36,8 +37,8 @@ class MissingImage(NamedTuple):
 
 
 def missing_image(entry: Entry) -> MissingImage | None:
-    """Return why nodes may lack the image; None if they may pull it, or had it for an earlier
-    set."""
+    """Return why nodes may lack the image; None if they may pull it, or had it when they were last
+    asked."""
     container = entry.container
     if container.engine == "none" or (container.pull == "missing" and not entry.build):
         return None
@@ -56,16 +57,13 @@ def missing_image(entry: Entry) -> MissingImage | None:
         get = "build" if entry.build else "pull"  # `build` asks for the published tree
         text = f"this host does not have the image {entry.image}, and {why}"
         return MissingImage(text, named("images", get))
-    known = set(_nodes_with(entry.image, log_dir))
+    images = log_dir.parent / "images"
+    known = {*_nodes_with(entry.image, log_dir), *nodes_with(images, entry.image)}
     if len(known) >= entry.nodes:
         return None
-    has = (
-        f"only {count(len(known), 'node')} of earlier sets had it"
-        if known
-        else "no set ran with it"
-    )
+    has = f"only {count(len(known), 'node')} had it" if known else "no set ran with it"
     text = f"the nodes may lack the image {entry.image}: {why}, and {has}"
-    if stored(log_dir.parent / "images", entry.image):
+    if stored(images, entry.image):
         return MissingImage(text, named("images", "distribute"))
     # The check first: where the image is, a pull or build would be vain, or fail.
     text += "; unless `doctor` has found it there, check them:"

@@ -77,6 +77,7 @@ def names_nodes(args: Namespace) -> bool:
 
 def check_nodes(args: Namespace) -> int:
     """Print a verdict for each node, and return the exit code."""
+    from orchestrator.container.found import keep
     from orchestrator.evidence.sets import check_log_dir
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request
@@ -94,6 +95,11 @@ def check_nodes(args: Namespace) -> int:
     # TERM, too, removes temporary files and releases the nodes.
     with exit_on(signal.SIGTERM), temporary_bundle(entry, log_dir) as bundle:
         verdicts, run_on = _check(args, entry, Request(bundle, args.deep))
+    of_image = {row.node: row.verdict for row in verdicts.rows if row.check == "image"}
+    have = [node for node, verdict in of_image.items() if verdict == "pass"]
+    lack = [node for node, verdict in of_image.items() if verdict in ("warn", "fail")]
+    if have or lack:
+        keep(log_dir.parent / "images", entry.image, have, lack)
     if args.exclude_file:
         _write_excluded(Path(args.exclude_file), verdicts)
     if args.json:

@@ -26,7 +26,14 @@ from orchestrator.causes.cause import (
     SYMPTOM,
     Cause,
 )
-from orchestrator.causes.first import Ended, ended_first, first_cause, known, sentence
+from orchestrator.causes.first import (
+    ENDED_BY_LOOP,
+    Ended,
+    ended_first,
+    first_cause,
+    known,
+    sentence,
+)
 from orchestrator.causes.forms import is_job_cancelled, is_of_slurm, is_outer_end
 from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
@@ -147,6 +154,20 @@ def _cut(text: str) -> str:
     return line(text, MOST_TEXT) if len(text) <= MOST_TEXT else f"{line(text, MOST_TEXT - 4)} ..."
 
 
+def _codes(attempt: RunRecord) -> set[int]:
+    """Return how an attempt's nodes failed by themselves."""
+    return {code for code in attempt.exit_codes.values() if code not in (0, *ENDED_BY_LOOP)}
+
+
+def _is_alone(node: str, attempts: Sequence[RunRecord]) -> bool:
+    """Return whether a node alone failed alike in all of several attempts."""
+    code = attempts[-1].exit_codes.get(node) if attempts else None
+    return len(attempts) > 1 and all(
+        [other for other, its in attempt.exit_codes.items() if its == code] == [node]
+        for attempt in attempts
+    )
+
+
 def _who(first: tuple[str, Symptom]) -> str:
     """Return the node of a line, and its rank if the line has a rank."""
     node, symptom = first
@@ -155,7 +176,7 @@ def _who(first: tuple[str, Symptom]) -> str:
 
 
 def _is_deeper(output: Symptom, log: Symptom) -> bool:
-    """Return whether a line of the job's output explains more than one of a node's log.
+    """Return whether a line of the job's output explains more than a line of a node's log.
 
     How Slurm ended the job does not, if a rank had failed before.
     """
@@ -231,7 +252,7 @@ class _Set:
         if picture.state in (*QUEUED, "refused", "unknown"):
             return self.waits()
         if picture.state in ("paused", "failed", "lost", "time_limit"):
-            return self.died()
+            return self.another_way(self.died())
         if picture.state == "complete" and picture.given_up:
             return self.gave_up()
         if picture.state == "complete" and (diverged := self.diverged()):
@@ -342,35 +363,68 @@ class _Set:
 
     def gave_up(self) -> Explanation:
         """Explain the newest of the runs that used all their attempts."""
-        found, last = self.died(), self.last_attempt()
+        died, last = self.died(), self.last_attempt()
+        found = self.another_way(died)
         run = last.run if last else self.picture.given_up[-1]
         text = f"run {run} of {len(self.picture.runs)} failed: {found.sentence}"
         remedy = found.remedy or "look at its log, then resume"
-        keeps = found.cause == UNKNOWN or found.next.startswith(_TRY_AGAIN)
+        keeps = found is not died or found.cause == UNKNOWN or found.next.startswith(_TRY_AGAIN)
         command = found.next if keeps else self.command(RESUME)
-        is_of_node = found.cause in _OF_A_NODE or (found.cause == UNKNOWN and not found.remedy)
-        if is_of_node and last and self.failed_always(found.node, last):
-            remedy = f"{found.node} failed in every attempt of the run: leave it out; {remedy}"
-            command = self.command(LEAVE_OUT, found.node)
         return replace(found, sentence=_cut(text), remedy=remedy, next=command)
 
-    def failed_always(self, node: str, last: RunRecord) -> bool:
-        """Return whether a node failed alike in all attempts of a run that one job made, several,
-        and no other node did. Slurm alone can leave it out."""
+    def another_way(self, found: Explanation) -> Explanation:
+        """Replace a command that would repeat what has just failed.
+
+        A node that alone failed alike in every attempt is left out of a set that goes on. If
+        another node, or all nodes, failed alike in an earlier job, the log is next: the program or
+        a setting is wrong.
+        """
+        last = self.last_attempt()
+        of_a_node = found.cause in _OF_A_NODE or (found.cause == UNKNOWN and not found.remedy)
+        if last is None or not of_a_node:
+            return found
+        jobs = self.failures_by_job(last)
+        attempts = [attempt for job in jobs for attempt in job]
+        always = self.may_leave_out(last) and _is_alone(found.node, attempts)
+        is_bad = always or (self.may_leave_out(last) and _is_alone(found.node, jobs[-1]))
+        alike = [job for job in jobs[:-1] if _codes(job[-1]) == _codes(last)]
+        others = [node for job in alike if (node := self.bad_node(job)) not in ("", found.node)]
+        if alike and (others or not is_bad):
+            names = " and ".join(dict.fromkeys([*others, found.node]))
+            who = f"{names} failed alike" if others and is_bad else "it failed alike before"
+            why = f"{who}: the cause is in the program or its settings rather than in a node"
+            template = f"{_LOG} --node {{node}}" if found.node else _LOG
+            command = self.command(template, found.node, last)
+        elif is_bad and self.picture.state == "complete":
+            before = [self.bad_node(job) for job in jobs[:-1]]
+            excluded = [node for node in before if node and node not in last.nodes]
+            command = self.command(LEAVE_OUT, ",".join(dict.fromkeys([*excluded, found.node])))
+            of = "run" if always else "last job"
+            why = f"{found.node} failed in every attempt of the {of}: leave it out"
+        else:
+            return found
+        remedy = "; ".join(filter(None, (why, found.remedy)))
+        return replace(found, remedy=remedy, next=command)
+
+    def may_leave_out(self, last: RunRecord) -> bool:
+        """Return whether another job could run without a node of an attempt."""
         record = self.picture.record
-        attempts = [
-            attempt
-            for number in self.files.attempts_of(last.run)
-            if (attempt := self.files.attempt(last.run, number)) is not None
-            and attempt.job_id == last.job_id
-        ]
-        code = last.exit_codes.get(node)
-        alike = all(
-            [other for other, its in attempt.exit_codes.items() if its == code] == [node]
-            for attempt in attempts
-        )
-        is_slurm = record is not None and record.scheduler == "slurm"
-        return alike and is_slurm and len(attempts) > 1 < len(last.nodes)
+        return record is not None and record.scheduler == "slurm" and len(last.nodes) > 1
+
+    def bad_node(self, attempts: Sequence[RunRecord]) -> str:
+        """Return the node that alone failed, first and alike, in all attempts of a job, or ""."""
+        node = ended_first(self.ends(attempts[-1]))
+        return node if _is_alone(node, attempts) else ""
+
+    def failures_by_job(self, last: RunRecord) -> list[list[RunRecord]]:
+        """Return the failed attempts of an attempt's run by job, its own job last."""
+        jobs: dict[str, list[RunRecord]] = {}
+        for number in self.files.attempts_of(last.run):
+            attempt = self.files.attempt(last.run, number)
+            if attempt is not None and _codes(attempt):
+                jobs.setdefault(attempt.job_id, []).append(attempt)
+        own = jobs.pop(last.job_id, [last])
+        return [*jobs.values(), own]
 
     def diverged(self) -> Explanation | None:
         """Explain the newest run that missed the target, if its log shows NaN."""
@@ -670,7 +724,7 @@ class _Set:
         logs: dict[str, LogEnds],
         node: str,
     ) -> Explanation:
-        """`node`: the one to look at, "" if none stands out."""
+        """`node`: to look at first, "" if unknown."""
         proofs = self.proofs(first, logs, {}) if first else []
         if first and first[1].offset >= 0:
             proofs += self.context(logs[first[0]], first[1].offset)

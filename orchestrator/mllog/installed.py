@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 
-from orchestrator.errors import InputError
+from orchestrator.errors import Fix, InputError
+from orchestrator.installation import install_command
 from orchestrator.mllog.shipped import ROUNDS, packaged
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-PACKAGE = "mlperf_logging"
+PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
 OLDEST = (5, 0, 0)
 """Rules of older rounds were never compared."""
 
@@ -64,7 +65,7 @@ def check_equal() -> str:
     if _folder() is None:
         raise InputError(
             "mlperf-logging is not installed next to orchestrator",
-            hint="pip install mlperf-logging",
+            fix=Fix(install_command(DISTRIBUTION)),
         )
     differing: list[str] = []
     for ruleset in ROUNDS:
@@ -87,9 +88,8 @@ def check_equal() -> str:
 
 def how_to_get(ruleset: str) -> str:
     """Return the way to the rules of an unknown round."""
-    if _folder() is None:
-        return f"pip install mlperf-logging (a version that has training_{ruleset})"
-    return f"pip install --upgrade mlperf-logging (a version that has training_{ruleset})"
+    command = install_command(DISTRIBUTION, newer=_folder() is not None)
+    return f"{command} (a version that has training_{ruleset})"
 
 
 def _make(kind: str, ruleset: str) -> dict[str, Any]:
@@ -99,7 +99,8 @@ def _make(kind: str, ruleset: str) -> dict[str, Any]:
 
     folder = _folder()
     if folder is None:
-        raise InputError("mlperf-logging is not installed", hint="pip install mlperf-logging")
+        fix = Fix(install_command(DISTRIBUTION))
+        raise InputError("mlperf-logging is not installed", fix=fix)
     maker = translation.rules if kind == "rules" else translation.reference_points
     try:
         with catch_warnings():  # its expressions have escapes that Python warns of

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from orchestrator.errors import Fix, InputError
-from orchestrator.installation import PACKAGE, source
+from orchestrator.installation import install_command
 from orchestrator.submission.package import write_tree
 from orchestrator.words import quoted
 
@@ -51,16 +51,6 @@ def installed_version() -> str:
             hint="install the checker that was compared with the built-in rules",
             fix=Fix(install_command(NEEDED)),
         ) from error
-
-
-def install_command(requirement: str) -> str:
-    """Return the command that adds a package to this installation, by uv, pipx or pip."""
-    prefix = Path(sys.prefix)
-    if (prefix / "pipx_metadata.json").is_file():
-        return f"pipx inject {PACKAGE} {quoted(requirement)}"
-    if (prefix / "uv-receipt.toml").is_file():
-        return f"uv tool install --force --with {quoted(requirement)} {quoted(source())}"
-    return f"{quoted(sys.executable)} -m pip install {quoted(requirement)}"
 
 
 def verify(

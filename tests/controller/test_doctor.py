@@ -13,13 +13,15 @@ import outputs
 import pytest
 from controller_parts import Commands, one_node
 
+from orchestrator.cli import preflight
 from orchestrator.cli.doctor import summary, verdict
+from orchestrator.container.found import nodes_with
 from orchestrator.errors import ExitCode, Fix, SetError
 from orchestrator.model import Site, load_entry
 from orchestrator.model.prerequisites import UnmetNeed
 from orchestrator.nodes.names import NamedNode
 from orchestrator.onnode.policy.reports import CHECKS
-from orchestrator.onnode.policy.verdict import Row
+from orchestrator.onnode.policy.verdict import NodeVerdict, Row, Verdicts
 from orchestrator.published import of_set
 from orchestrator.render import render_bundle
 from orchestrator.runset.create import describe
@@ -629,3 +631,16 @@ def test_the_time_limit_of_a_partition_is_said_as_a_person_would() -> None:
     short = replace(known, limit="1-12:00:00", nodes=1, gpus=0)
     assert short.description == "1 node with no GPUs (GRES), jobs of up to 1d12h"
     assert replace(known, limit="odd").description.endswith("jobs of up to odd")
+
+
+def test_submit_learns_which_nodes_have_the_image(
+    cli: Commands, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Row("n1", "image", "pass", 1), Row("n2", "image", "fail", 1)]
+    verdicts = Verdicts(tuple(NodeVerdict(row.node, (row,)) for row in found))
+    monkeypatch.setattr(preflight, "_check", lambda *_: (verdicts, on_this_host))
+    asked = ("doctor", "MI325X_08x08x32", "flux1", "--all-nodes", "--site", site)
+    assert cli(*asked).code == ExitCode.NO_SCORE, cli.err
+    entry = load_entry("MI325X_08x08x32", "flux1", site=site)
+    folder = Path(str(entry.site.log_dir)).parent / "images"
+    assert nodes_with(folder, entry.image) == ["n1"]

@@ -11,9 +11,10 @@ import pytest
 
 from orchestrator.container import pull
 from orchestrator.errors import Fix
+from orchestrator.installation import install_command
 from orchestrator.onnode.kernel.node_names import fold, ranked, subject
 from orchestrator.runset.create import unwritable
-from orchestrator.submission import verify
+from orchestrator.submission.verify import NEEDED
 from orchestrator.trust import user_name
 from orchestrator.words import wrapped
 
@@ -102,7 +103,7 @@ def test_the_checker_is_installed_as_this_program_was(
     if receipt:
         (tmp_path / receipt).touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    assert verify.install_command(verify.NEEDED).startswith(command)
+    assert install_command(NEEDED).startswith(command)
 
 
 def test_a_pull_and_a_save_count_bytes() -> None:

@@ -16,6 +16,7 @@ from controller_parts import Commands, write_set
 from sites import write_site
 from until import now_ms
 
+from orchestrator.container.found import keep
 from orchestrator.container.image import Image
 from orchestrator.container.store import StoredImage, tar_name
 from orchestrator.errors import ExitCode, SchedulerUnknown
@@ -437,7 +438,14 @@ def test_nodes_that_may_not_pull_need_the_image(
     kept = StoredImage(tar, NAME, image, 3, 1).to_json()
     tar.with_name(f"{tar.name}.json").write_text(json.dumps(kept))
     assert image_lines(cli, *FLUX1)[1] == f"  {DISTRIBUTE}"
-    # Nodes on which a set ran have it, as many as are needed.
+    # Nodes that were found to have it, as many as are needed; a set has run on none of them.
+    nodes = [f"n{number}" for number in range(1, 9)]
+    keep(tar.parent, NAME, nodes, [])
+    assert image_lines(cli, *FLUX1) == []
+    keep(tar.parent, NAME, [], ["n8"])
+    assert "only 7 nodes had it" in image_lines(cli, *FLUX1)[0]
+    keep(tar.parent, NAME, [], nodes)
+    # Nodes on which a set ran have it, too.
     for count, silent in ((7, False), (8, True)):
         job = JobRecord(
             job_id=str(count), state="complete", started_ms=1, ended_ms=2, image_digest=image.id,
@@ -449,7 +457,7 @@ def test_nodes_that_may_not_pull_need_the_image(
         write(replace(record, image=NAME), root / "set.json")
         lines = image_lines(cli, *FLUX1)
         assert bool(lines) is not silent, lines
-        assert silent or "only 7 nodes of earlier sets had it" in lines[0]
+        assert silent or "only 7 nodes had it" in lines[0]
 
 
 def test_the_summary_names_the_submitter_in_the_logs(

@@ -46,7 +46,7 @@ def died(root: Path, run: int, attempt: int, ends: Ends, *logs: str, **about: An
     record = replace(record, **about)
     write(record, folder / "state.json")
     write(record, folder.parent / "state.json")
-    for rank, node in enumerate(NODES):
+    for rank, node in enumerate(record.nodes):
         end_ms = 2000 + 1000 * [*ends].index(node)
         end = NodeRunRecord(node=node, rank=rank, exit=ends[node], start_ms=1000, end_ms=end_ms)
         write(end, folder / f"node_{rank}.json")
@@ -84,6 +84,67 @@ def test_a_node_that_failed_in_every_attempt_is_left_out(
     assert found["next"] == f"orchestrator {next_.format(root=root)}"
     assert found["sentence"].startswith("run 3 of 3 failed: ")
     assert cli("explain", root).out.startswith("s ended; run 3 of 3 failed: ")
+
+
+KILLED, ENDED = 137, 143
+LOG = "logs {root} --run 3 --attempt 4 --node lab4"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "next_", "why"),
+    [
+        # Another node failed alike: no node is the cause, and leaving out one more repeats it.
+        ({"lab2": KILLED, "lab1": ENDED}, {"lab4": KILLED, "lab1": ENDED}, LOG, "lab2 and lab4"),
+        ({"lab2": 9, "lab1": 9}, {"lab4": 9, "lab1": 9}, LOG, "failed alike before"),
+        # The same node, still among them: resumed without leaving it out.
+        ({"lab4": 9, "lab1": ENDED}, {"lab4": 9, "lab1": ENDED}, "--exclude lab4", "of the run"),
+        # Another failure: the node that was left out stays out.
+        ({"lab2": 1, "lab1": ENDED}, {"lab4": 9, "lab1": ENDED}, "--exclude lab2,lab4", "last job"),
+    ],
+)
+def test_what_failed_alike_in_an_earlier_job_is_not_repeated(
+    cli: Commands, tmp_path: Path, earlier: Ends, later: Ends, next_: str, why: str
+) -> None:
+    root = write_set(tmp_path, "s", done=2, job=job("complete"))
+    for attempt in (1, 2):
+        died(root, 3, attempt, earlier, job_id="6", nodes=[*sorted(earlier)])
+    for attempt in (3, 4):
+        died(root, 3, attempt, later, nodes=[*sorted(later)])
+    found = explained(cli, root)
+    assert found["next"].endswith(next_.format(root=root)) and why in found["remedy"]
+
+
+def test_a_node_that_failed_once_in_each_of_two_jobs_is_left_out(
+    cli: Commands, tmp_path: Path
+) -> None:
+    root = write_set(tmp_path, "s", done=2, job=job("complete"))
+    died(root, 3, 1, {"lab2": 9, "lab1": ENDED}, job_id="6")
+    died(root, 3, 2, {"lab2": 9, "lab1": ENDED})
+    found = explained(cli, root)
+    assert found["next"] == f"orchestrator resume {root} --exclude lab2"
+    assert found["remedy"].startswith("lab2 failed in every attempt of the run")
+
+
+def test_a_paused_set_that_failed_alike_before_ends_in_its_log(
+    cli: Commands, tmp_path: Path
+) -> None:
+    root = write_set(tmp_path, "s", job=job("paused", "3 attempts died alike"))
+    killed = "bash: line 1: 1234 Killed   python train.py\n"
+    for attempt, job_id in enumerate("667", 1):
+        died(root, 1, attempt, {"lab1": KILLED, "lab2": KILLED}, killed, killed, job_id=job_id)
+    found = explained(cli, root)
+    assert found["next"].startswith(f"orchestrator logs {root} --run 1 --attempt 3")
+    assert found["remedy"].startswith("it failed alike before: ")
+
+
+def test_a_run_that_ends_without_a_cause_ends_in_its_log(cli: Commands, tmp_path: Path) -> None:
+    """All nodes fail alike, so that none stands out."""
+    root = write_set(tmp_path, "s", done=2, job=job("complete"))
+    for attempt in (1, 2):
+        died(root, 3, attempt, {"lab2": 9, "lab1": 9})
+    found = explained(cli, root)
+    assert found["next"] == f"orchestrator logs {root} --run 3 --attempt 2 --node lab2"
+    assert found["remedy"] == "look at its log, then resume"
 
 
 def test_a_set_here_has_no_nodes_to_leave_out(cli: Commands, tmp_path: Path) -> None:

@@ -48,7 +48,6 @@ REASONS = {
     "step.secret": "a name that the model checks",
     "where": "a sentence",
     "job": "a place in a text of slurm_states.py, which quotes what it fills in",
-    "ruleset": "a remark behind the command",
     "packaged('rules', ROUNDS[-1])['source'].replace(' ', '==')": "data of ours",
     "plan.build.source": "a remark behind the command",
 }

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sites import write_site
 from until import now_ms
 
 from orchestrator.container.engine import EngineReply
+from orchestrator.container.found import keep, nodes_with
 from orchestrator.container.image import Image, common, images_in, wanted_id
 from orchestrator.container.local import split_reference
 from orchestrator.container.spread import judge
@@ -180,6 +182,26 @@ def test_nodes_with_a_socket_are_checked_and_made_equal(
     assert states(done) == {"n1": "present", "n2": "present", "n3": "present", "away": "no answer"}
     assert "on 3 of 4 nodes" in done.stderr and "n2: done" in done.stderr
     assert images("check", "n1 n2 n3").returncode == 0
+    # With a site, `submit` learns which nodes have it.
+    site = write_site(tmp_path / "site.yaml", tmp_path / "shared/sets")
+    found = tmp_path / "shared/images"
+    env["ORCHESTRATOR_SITE"] = str(site)
+    (tmp_path / "n2").write_text("{}")
+    assert states(images("check", "n1 n2 n3"))["n2"] == "missing"
+    assert nodes_with(found, REFERENCE) == ["n1", "n3"]
+    assert images("distribute", "n1 n2 n3").returncode == 0
+    assert sorted(nodes_with(found, REFERENCE)) == ["n1", "n2", "n3"]
+
+
+def test_nodes_of_an_image_are_read_from_its_own_file(tmp_path: Path) -> None:
+    assert nodes_with(tmp_path, REFERENCE) == []
+    keep(tmp_path, REFERENCE, ["n1", "n2"], [])
+    assert nodes_with(tmp_path, REFERENCE) == ["n1", "n2"]
+    assert nodes_with(tmp_path, f"{REFERENCE}x") == []
+    (file,) = tmp_path.iterdir()
+    for text in ("[]", "{", '{"reference": "other", "nodes": ["n1"]}', "[" * 99_999):
+        file.write_text(text)
+        assert nodes_with(tmp_path, REFERENCE) == []
 
 
 # ---- with engines ----
