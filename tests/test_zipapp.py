@@ -27,12 +27,14 @@ def pyz(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CI") != "true" and not has_network():
         pytest.skip("making the zipapp needs a package index")
     path = tmp_path_factory.mktemp("pyz") / "orchestrator.pyz"
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, TOP / "tools/zipapp.py", path],
         check=True,
         capture_output=True,
+        text=True,
         timeout=600,
     )
+    assert "already exists" not in done.stderr  # pip, of a folder of its earlier call
     return path
 
 

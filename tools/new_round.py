@@ -63,9 +63,9 @@ def play(folder: Path) -> dict[str, Any]:
         "data: {llama31_8b: {DATADIR: /data, MODEL: /model}}\n"
     )
     commands = [
-        f"systems import {config} --round 7.0 --as MI355X_1x8x1_next -o mine".split(),
+        f"systems import {config} --round 7.0 --as MI355X_1x8x2_next -o mine".split(),
         ["systems", "validate", "mine"],
-        ["render", "MI355X_1x8x1_next", "llama31_8b", "--site", str(site), "-o", "bundle"],
+        ["render", "MI355X_1x8x2_next", "llama31_8b", "--site", str(site), "-o", "bundle"],
     ]  # fmt: skip
     start = time.monotonic()
     failed = []

@@ -36,13 +36,15 @@ def install(folder: Path) -> None:
     """
     _pip(folder, "--require-hashes", "--only-binary=:all:", "-r", TOP / "requirements-zipapp.txt")
     _pip(folder, TOP)
-    shutil.rmtree(folder / "bin", ignore_errors=True)
 
 
 def _pip(folder: Path, *words: object) -> None:
+    """Install into `folder`, without the packages' commands: pip warns of a `bin` of an earlier
+    call."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     argv += ["--no-compile", "--no-deps", "--target", str(folder), *map(str, words)]
     subprocess.run(argv, check=True)
+    shutil.rmtree(folder / "bin", ignore_errors=True)
 
 
 def without_licence(folder: Path) -> list[str]:

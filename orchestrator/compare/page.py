@@ -26,7 +26,12 @@ from orchestrator.views.markup import Safe, join, void
 from orchestrator.views.parts import Cell, Figure, Heading, Part, Section, Table
 from orchestrator.words import rate
 
-HEADINGS = {"setting": "Settings", "environment": "Environment", "tunable": "Tunables"}
+HEADINGS = {
+    "setting": ("Settings", "Settings that differ"),
+    "environment": ("Environment", "Environment that differs"),
+    "tunable": ("Tunables", "Tunables that differ"),
+}
+"""Kind of difference -> its heading, and its table's caption."""
 ROW = 34
 
 
@@ -250,7 +255,7 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
 
 def _differences(one: Comparison, name: str) -> list[Part]:
     parts: list[Part] = []
-    for kind, heading in HEADINGS.items():
+    for kind, (heading, caption) in HEADINGS.items():
         rows = [
             (
                 Cell(found.name, code=True),
@@ -261,5 +266,5 @@ def _differences(one: Comparison, name: str) -> list[Part]:
             if found.kind == kind
         ]
         if rows:
-            parts += [Heading(heading), Table(f"{heading} that differ", ("name", "A", name), rows)]
+            parts += [Heading(heading), Table(caption, ("name", "A", name), rows)]
     return parts

@@ -14,7 +14,11 @@ SIDES = TextTable(
 )  # fmt: skip
 FEW = 10
 """Mean and spread of fewer runs than MLPerf's usual ten change with each further run."""
-_HEADINGS = {"setting": "SETTINGS", "environment": "ENVIRONMENT", "tunable": "TUNABLES"}
+_HEADINGS = {
+    "setting": "SETTINGS THAT DIFFER",
+    "environment": "ENVIRONMENT THAT DIFFERS",
+    "tunable": "TUNABLES THAT DIFFER",
+}
 
 
 def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
@@ -47,7 +51,7 @@ def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
                 ]
                 for one in found_here
             ]
-            lines += ["", *TextTable(f"{heading} THAT DIFFER", "A", "B").lines(rows, screen)]
+            lines += ["", *TextTable(heading, "A", "B").lines(rows, screen)]
     return "\n".join(lines)
 
 

@@ -99,9 +99,8 @@ _SILENT = {
     ),
     "loop_silent": (
         (
-            "check the batch host and its storage; if the loop stays silent, `orchestrator cancel` "
-            "and "
-            "`resume`"
+            "check the batch host and its storage; if the loop stays silent, cancel the set and "
+            "resume it"
         ),
         _JOB_LOG,
     ),

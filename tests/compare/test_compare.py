@@ -233,7 +233,7 @@ def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["compare", str(a), str(b), str(sets.MI325X)]) == 0
     text = capsys.readouterr().out
     assert (
-        "ENVIRONMENT THAT DIFFER" in text
+        "\nENVIRONMENT THAT DIFFERS " in text
         and "Welch t interval for trimmed means" in text
         and "B / A" in text
     )
@@ -344,7 +344,7 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "+0.0 %",
         "the same within 1 %: 10.185 min against 10.185 min",
         "A dot per run, in minutes of the score",
-        "Environment that differ",
+        "Environment that differs",
         "&lt;script&gt;alert(1)",
         "Welch t interval",
         'id="chart-runs"',

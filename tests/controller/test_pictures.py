@@ -843,8 +843,10 @@ def test_run_says_why_no_run_of_a_complete_set_has_a_result(
     last = [line for line in (cli.out + cli.err).splitlines() if line][-3:]
     assert cli.code == ExitCode.NO_SCORE and "complete  0/1 done  1 failed" in cli.out
     assert last[0].startswith("why: run 1 of 1 failed: ")
-    assert last[1] == "fix: look at its log (`logs --run 1`), then try again"
-    assert last[2].startswith(f"  orchestrator resume {tmp_path}/sets/")
-    explained = cli("explain", last[2].split()[-1]).out
+    assert last[1] == "fix: look at its log, then resume"
+    show, _, options = last[2].partition(" --run ")
+    assert show.startswith(f"  orchestrator logs {tmp_path}/sets/")
+    assert options.startswith("1 --attempt 3 --node ")
+    explained = cli("explain", show.split()[-1]).out
     assert "runs/1/attempt_3/node_0.log:1: broken part\n" in explained
     assert explained.endswith(f"{last[2]}\n")

@@ -12,35 +12,36 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from pages import DOCS, Block, blocks, examples, pages, record, same_words
+from pages import DOCS, Block, Command, blocks, examples, pages, record, same_words
 from processes import captured
 
 from orchestrator.model import load_entry, load_site
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-import new_round
 from arguments import arguments, help_text, parsers, written
 
 RECORD = os.environ.get("DOCS") == "record"
 TUTORIAL = "tutorial/first-set"
-ALONE = ("howto/own-system", "howto/own-workload")
+ALONE = ("howto/own-workload", "howto/own-system")
 MAY_END_WITH = {"orchestrator tune facts": {0, 1}, "orchestrator score --compliance": {0, 1}}
 """Commands whose exit code tells what they found."""
 
 
-def follow(page: str, folder: Path) -> None:
-    """Run the blocks of a page in one shell, in `folder`, and compare what each command prints with what is shown."""
+def follow(pasted: Sequence[Block], folder: Path) -> str:
+    """Run blocks in one shell, in `folder`, and compare what each command prints with what is shown.
+
+    Return everything that was printed.
+    """
     wanted = [
-        (block, command)
-        for block in blocks(page)
-        if not block.not_run
-        for command in block.commands
+        (block, command) for block in pasted if not block.not_run for command in block.commands
     ]
     script = "".join(
         f"printf '\\036%s\\n' {n}\n{command.words}\nprintf '\\037%s\\n' $?\n"
@@ -60,7 +61,7 @@ def follow(page: str, folder: Path) -> None:
         int(n): (out, int(code))
         for n, out, code in re.findall(r"\x1e(\d+)\n(.*?)\x1f(\d+)\n", done.stdout, re.DOTALL)
     }
-    outputs: dict[int, str] = {}
+    outputs: dict[str, dict[int, str]] = {}
     for number, (block, command) in enumerate(wanted):
         where = f"docs/{block.page}.md:{command.line}: {command.words}"
         assert number in told, f"{where}\nthe shell ended\n{done.stdout[-2000:]}"
@@ -69,14 +70,17 @@ def follow(page: str, folder: Path) -> None:
             (codes for begin, codes in MAY_END_WITH.items() if command.words.startswith(begin)), {0}
         )
         assert code in fine, f"{where}\nexit code {code}\n{out[-3000:]}"
-        outputs[command.line] = out.replace(str(folder), "/home/you")
+        printed = out.replace(str(folder), "/home/you")
+        outputs.setdefault(block.page, {})[command.line] = printed
         for shown in command.shown:
             if shown.strip() and shown.strip() != "...":
                 assert RECORD or any(same_words(shown, line) for line in out.splitlines()), (
                     f"{where}\nnot printed: {shown}\n{out[-3000:]}"
                 )
     if RECORD:
-        record(page, outputs)
+        for page in outputs:
+            record(page, outputs[page])
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +92,7 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = Path(__file__).resolve().parents[2]
     command.write_text(f'#!/bin/sh\nPYTHONPATH={top} exec {sys.executable} -m orchestrator "$@"\n')
     command.chmod(0o755)
-    follow(TUTORIAL, folder)
+    follow(blocks(TUTORIAL), folder)
     return folder
 
 
@@ -106,12 +110,57 @@ def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     needed = Path(".bin" if page in ALONE else "")
     shutil.copytree(followed / needed, folder / needed, symlinks=True)
-    if page == "howto/own-system":  # what the reader has of an image
-        new_round.write_config(folder, new_round.invented())
-    follow(page, folder)
-    if page == "howto/own-workload":
-        (made,) = folder.glob("results/one_node-hello-*")
-        assert len(list(made.glob("results/*.txt"))) == 3 and (folder / "hello.html").exists()
+    if page == "howto/own-system":  # its commands name their site file: no other counts
+        (folder / "site.yaml").write_text("kind: site\nbroken: true\n")
+    follow(blocks(page), folder)
+    assert not_ignored(left_in(folder), tmp_path) == []
+
+
+def test_the_pages_for_documents_of_your_own_share_a_folder(followed: Path, tmp_path: Path) -> None:
+    """After both, in one shell, the commands of the first page still work."""
+    folder = tmp_path / "work"
+    shutil.copytree(followed / ".bin", folder / ".bin")
+    again = Block(ALONE[0], "sh", [Command(0, "orchestrator run one_node hello")], "")
+    printed = follow([*blocks(ALONE[0]), *blocks(ALONE[1]), again], folder)
+    assert "the name is only a label" not in printed, "a page's system has a name that fits"
+    assert len(list(folder.glob("results/one_node-hello-*/results/*.txt"))) == 2 * 3
+    assert (folder / "hello.html").exists()
+    assert not_ignored(left_in(folder), tmp_path) == []
+
+
+def left_in(folder: Path) -> list[str]:
+    """The top of what a followed page leaves: names as git lists them."""
+    hidden = {".bin", ".cache", ".config"}  # the test's command, and what belongs into the home
+    made = (path for path in folder.iterdir() if path.name not in hidden)
+    return sorted(f"{path.name}/" if path.is_dir() else path.name for path in made)
+
+
+def not_ignored(names: Sequence[str], folder: Path) -> list[str]:
+    """The names that git would show as untracked at the top of the checkout."""
+    checkout = folder / "checkout"
+    subprocess.run(["git", "init", "--quiet", checkout], check=True)
+    shutil.copy(DOCS.parent / ".gitignore", checkout)
+    argv = ["git", "-C", checkout, "check-ignore", "--stdin"]
+    done = subprocess.run(argv, input="\n".join(names), capture_output=True, text=True)
+    return [name for name in names if name not in done.stdout.splitlines()]
+
+
+WRITES = re.compile(r"(?:>>?|\s-o|\s--output|\s--exclude-file|mkdir -p)[ =]*([\w./-]+)")
+"""A file or folder that a command of a page writes."""
+
+
+def test_git_ignores_what_the_guides_write_into_a_checkout(tmp_path: Path) -> None:
+    guides = [page for page in pages() if page.startswith(("howto/", "tutorial/"))]
+    written_names = set()
+    for page in [README, "../lab/README", *guides]:
+        typed = [command.words for block in blocks(page) for command in block.commands]
+        typed += TYPED.findall((DOCS / f"{page}.md").read_text())
+        for name in (name for words in typed for name in WRITES.findall(words)):
+            top, below, _ = name.partition("/")
+            is_folder = below or "." not in top
+            written_names.add(f"{top}/" if is_folder else top)
+    assert written_names >= {"results/", "hello.html", "smoke.html", "bad-nodes.txt"}
+    assert not_ignored(sorted(written_names), tmp_path) == []
 
 
 README = "../README"
@@ -224,7 +273,7 @@ def test_an_example_of_a_site_is_one(name: str, tmp_path: Path) -> None:
 NODE_LIST = re.compile(r"[\w-]+\[\d[\d,-]*\]")
 """As Slurm writes one. A shell takes it for a pattern; zsh then refuses to start the command."""
 TYPED = re.compile(
-    r"(?:^|`)[ $]*(?:orchestrator|srun|salloc|sbatch|scontrol|sinfo)\b.*", re.MULTILINE
+    r"(?:^|`)[ $]*(?:orchestrator|srun|salloc|sbatch|scontrol|sinfo|lab/site)\b.*", re.MULTILINE
 )
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import json
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import failures
@@ -11,12 +15,13 @@ import pytest
 from effort import lines_run, unlike_lines
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sources import PACKAGE, tree
 
 from orchestrator.causes.cause import END, PROGRAM
 from orchestrator.causes.first import Ended, cause_of, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
-from orchestrator.cli import main
+from orchestrator.cli import COMMANDS, main
 from orchestrator.evidence.explain import UNKNOWN, Proof, explain
 from orchestrator.evidence.own_causes import LOOP_CAUSES
 from orchestrator.evidence.picture import picture
@@ -337,3 +342,22 @@ def test_the_answer_has_two_lines_then_the_evidence_then_the_command(
     assert command.startswith("  orchestrator ") and len(evidence) >= 2
     # What the library said, and the exception that it became.
     assert "node_0.log:1: " in evidence[0] and "node_0.log:5: " in evidence[1]
+
+
+def texts(path: Path) -> Iterator[str]:
+    """The texts of a module; a value in one is an X."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def test_advice_holds_no_part_of_a_command() -> None:
+    """The whole command is below it; in a shell `logs --run 2` is another program or none."""
+    modules = sorted((PACKAGE / "evidence").glob("*.py"))
+    advice = [*(cause.remedy for cause in CAUSES), *itertools.chain(*map(texts, modules))]
+    typed = [words for text in advice for words in re.findall("`([^`]+ [^`]+)`", text)]
+    assert "orchestrator tune verify" in typed
+    assert [words for words in typed if words.split()[0] in COMMANDS] == []

@@ -14,6 +14,7 @@ from worlds import Ends, Me, Sets, World, hangs
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.silence import read_silences
 from orchestrator.evidence.starts import attempt_starts, differences
+from orchestrator.onnode.loop.job import _time
 from orchestrator.onnode.policy.hang import recorded
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.nodes import Part
@@ -315,7 +316,7 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(sets: Sets) -> None
     assert one.results() == [1]
     assert one.job["state"] == "time_limit"
     assert re.fullmatch(
-        r"2 of 3 runs left; a run takes 10 min at least, and the job's time limit leaves \d+; "
+        r"2 of 3 runs left; a run takes 10 min at least, and the job's time limit leaves \d+ min; "
         rf"`orchestrator resume {one.root.name}` does them in another job",
         one.job["reason"],
     ), one.job["reason"]
@@ -323,6 +324,10 @@ def test_no_run_begins_that_cannot_end_before_the_time_limit(sets: Sets) -> None
     assert len(one.events("late")) == 1
     assert world.play() == 0
     assert one.results() == [1, 2, 3]
+
+
+def test_a_time_below_a_minute_is_in_seconds() -> None:
+    assert [_time(seconds) for seconds in (3.4, 59.0, 61.0)] == ["3 s", "59 s", "1 min"]
 
 
 # ---- what the nodes report

@@ -74,6 +74,10 @@ def _lost(folder: Folder, world: BatchHost) -> None:
     world.interrupt()
 
 
+def _time(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+
 class SetJob(SetContext):
     queue: Queue
     late: set[int]
@@ -311,8 +315,8 @@ class SetJob(SetContext):
         group.record.note("late", detail={"left_s": left_s, "needs_s": needs_s})
         left = len(self.queue.missing) + 1
         return (
-            f"{left} of {count(nexp, 'run')} left; a run takes {needs_s / 60:.0f} min at least, "
-            f"and the job's time limit leaves {left_s / 60:.0f}; "
+            f"{left} of {count(nexp, 'run')} left; a run takes {_time(needs_s)} at least, and "
+            f"the job's time limit leaves {_time(left_s)}; "
             f"`{self.resume_command}` does them in another job"
         )
 
