@@ -29,7 +29,7 @@ from rich.terminal_theme import TerminalTheme  # noqa: E402
 from rich.text import Text  # noqa: E402
 
 COLUMNS, LINES = 90, 26
-MOST_FRAMES, FRAME_S, LAST_S = 28, 0.5, 6.0
+MOST_FRAMES, FRAME_S, LAST_S = 14, 1.0, 6.0
 """A recording is as many frames of the real one, each shown so long."""
 WIDE, HIGH = 8.4, 17
 """Pixels of one character."""
