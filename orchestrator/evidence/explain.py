@@ -70,7 +70,7 @@ MOST_TRIED = 9
 """Attempts that are compared: three jobs with three each."""
 _NODES = re.compile(rf"({ALL_NODES}|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
-_PULL = re.compile(r"cannot pull (.*)", re.DOTALL)
+_ENGINE = re.compile(r"(?:cannot pull|the container ended at once:) (.*)", re.DOTALL)
 """The engine's error follows, in a program's words."""
 _NAN_RECORD = re.compile(rb":::MLLOG [^\n]*: NaN[,}][^\n]*")
 _LAST_BYTES = 4096
@@ -391,18 +391,18 @@ class _Set:
             else:
                 who = " and ".join([*others, found.node]) if others and is_bad else "it"
                 why = f"{who} failed alike before: the cause is in the program or its settings"
-            template = f"{_LOG} --node {{node}}" if found.node else _LOG
-            command = self.command(template, found.node, last)
-        elif is_bad and self.picture.state == "complete":
+            shows = any(log.text.strip() for node, log in self.logs(last) if node == found.node)
+            template = f"{_LOG} --node {{node}}" if shows else _LOG
+            return replace(found, remedy=why, next=self.command(template, found.node, last))
+        if is_bad and self.picture.state == "complete":
             before = [self.bad_node(job) for job in jobs[:-1]]
             excluded = [node for node in before if node and node not in last.nodes]
             command = self.command(LEAVE_OUT, ",".join(dict.fromkeys([*excluded, found.node])))
             of = "run" if always else "last job"
             why = f"{found.node} failed in every attempt of the {of}: leave it out"
-        else:
-            return found
-        remedy = "; ".join(filter(None, (why, found.remedy)))
-        return replace(found, remedy=remedy, next=command)
+            remedy = "; ".join(filter(None, (why, found.remedy)))
+            return replace(found, remedy=remedy, next=command)
+        return found
 
     def may_leave_out(self, last: RunRecord) -> bool:
         """Return whether another job could run without a node of an attempt."""
@@ -726,8 +726,8 @@ class _Set:
             if path is None or not reason:
                 continue
             cause = cause_in(reason, LOOP_CAUSES)
-            if cause is None and (pull := _PULL.search(reason)):
-                cause = BY_NAME.get(meaning(pull[1], ())[0])
+            if cause is None and (engine := _ENGINE.search(reason)):
+                cause = BY_NAME.get(meaning(engine[1], ())[0])
             if cause is None and (check := _CHECK.search(reason)):
                 cause = replace(ALL_UNFIT, sentence=_cut(check[1]))
             if cause is not None:

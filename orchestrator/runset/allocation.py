@@ -12,7 +12,7 @@ from orchestrator.evidence.files import Findings
 from orchestrator.nodes.names import expand, expand_all, fold
 from orchestrator.scheduler.slurm_nodes import limit_may_differ, node_states
 from orchestrator.scheduler.slurm_script import options_in, replacing
-from orchestrator.words import count, quoted
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.onnode.kernel.layout import Layout
@@ -79,14 +79,13 @@ class Allocation:
         settings = Findings().text(layout.bundle / "settings.sh")
         spares = _used(settings, "SPARES", 0) if self.spares is None else self.spares
         fewer = len(left) - (nodes - spares)
-        smaller = Fix(f"orchestrator systems --workload {quoted(record.workload)}")
         raise UsageError(
             f"the job asks for {count(nodes, 'node')}, and the partition has {len(left)} without "
             f"the excluded {fold(without([*states], left))}",
             hint="ask for fewer spares"
             if fewer >= 0
-            else "have the nodes repaired, or submit a system with fewer nodes",
-            fix=Fix(options=("--spares", str(fewer))) if fewer >= 0 else smaller,
+            else "let it run there once more, or have the nodes repaired first",
+            fix=Fix(options=("--spares", str(fewer))) if fewer >= 0 else Fix(without="--exclude"),
         )
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:

@@ -183,7 +183,7 @@ def test_resume_tells_who_was_set_aside(
 @pytest.mark.parametrize(
     ("more", "left", "fix"),
     [
-        (["--exclude", "n2"], "2 nodes, and the partition has 1 without the excluded n2", "orchestrator systems --workload w"),
+        (["--exclude", "n2"], "2 nodes, and the partition has 1 without the excluded n2", "orchestrator resume {root}"),
         (["--exclude", "n2", "--spares", "1"], "2 nodes, and the partition has 1", "--exclude n2 --spares 0"),
         (["--exclude", "n9"], "", ""),
         ([], "", ""),
@@ -209,5 +209,5 @@ def test_resume_refuses_to_exclude_too_many_nodes(
         "sinfo", "printf 'n1\\037idle\\037batch\\037none\\nn2\\037idle\\037batch\\037none\\n'"
     )
     assert cli("resume", root, *more).code == (ExitCode.BAD_INPUT if left else ExitCode.OK), cli.err
-    assert left in cli.err and cli.err.endswith(f"{fix}\n" if fix else "")
+    assert left in cli.err and cli.err.endswith(f"{fix.format(root=root)}\n" if fix else "")
     assert sinfo.is_file() is bool(left or "n9" in more)

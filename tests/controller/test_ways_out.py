@@ -152,6 +152,9 @@ def test_a_crash_that_ends_with_0_is_told_by_its_log(cli: Commands, tmp_path: Pa
     found = explained(cli, root)
     assert found["next"] == f"orchestrator logs {root} --run 3 --attempt 6 --node lab4"
     assert found["remedy"].startswith("lab2 and lab4 failed alike before: ")
+    # A node that died without a word has nothing to show: what the others said about it counts.
+    (root / "runs/3/attempt_6/node_1.log").write_text("\n")
+    assert explained(cli, root)["next"] == f"orchestrator logs {root} --run 3 --attempt 6"
 
 
 def test_a_paused_set_that_failed_alike_before_ends_in_its_log(
@@ -192,6 +195,15 @@ def test_the_log_of_the_node_that_failed_is_shown(cli: Commands, tmp_path: Path)
     assert found["next"] == f"orchestrator logs {root} --run 1 --attempt 3 --node lab2"
     assert "its last word" in found["sentence"] and "healthy" not in found["sentence"]
     assert cli(*found["next"].split()[1:]).out == "its last word\n"
+
+
+def test_an_engine_that_lacks_a_device_says_which(cli: Commands, tmp_path: Path) -> None:
+    said = 'docker: Error response from daemon: error gathering device information while adding custom device "/dev/kfd": no such file or directory'
+    root = write_set(
+        tmp_path, "s", job=job("paused", f"all 8 nodes: the container ended at once: {said}")
+    )
+    found = explained(cli, root)
+    assert found["cause"] == "device_missing" and "/dev/kfd" in found["evidence"][0]["text"]
 
 
 # ---- the time limit ----
