@@ -17,7 +17,8 @@ sys.path[:0] = [str(TOP), str(TOP / "tests/evidence")]
 import failures  # noqa: E402
 import real_logs  # noqa: E402
 
-from orchestrator.evidence.explain import UNKNOWN, explain  # noqa: E402
+from orchestrator.evidence.explain import explain  # noqa: E402
+from orchestrator.evidence.explanation import UNKNOWN  # noqa: E402
 from orchestrator.evidence.picture import picture  # noqa: E402
 from orchestrator.evidence.progress import Logs  # noqa: E402
 from orchestrator.evidence.sets import SetEvidence  # noqa: E402

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from orchestrator.evidence.explain import Explanation
+    from orchestrator.evidence.explanation import Explanation
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.model import Entry, Site
 

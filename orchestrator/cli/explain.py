@@ -22,7 +22,7 @@ from orchestrator.cli.output import print_json, screen
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
-    from orchestrator.evidence.explain import Explanation
+    from orchestrator.evidence.explanation import Explanation
     from orchestrator.evidence.picture import SetPicture
 
 

@@ -18,7 +18,8 @@ from until import make_older, now_ms
 from orchestrator.cli.frame import many_sets, one_set
 from orchestrator.cli.pictures import describe, headline, left_text
 from orchestrator.evidence.events import parse_event, read_events
-from orchestrator.evidence.explain import Explanation, explain
+from orchestrator.evidence.explain import explain
+from orchestrator.evidence.explanation import Explanation
 from orchestrator.evidence.picture import SetPicture, as_json, look
 from orchestrator.evidence.replay import replay
 from orchestrator.evidence.sets import SetEvidence

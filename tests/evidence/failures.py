@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.evidence.explain import Explanation, explain
+from orchestrator.evidence.explain import explain
+from orchestrator.evidence.explanation import Explanation
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence

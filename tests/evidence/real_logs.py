@@ -19,7 +19,7 @@ from typing import Any
 import failures
 
 from orchestrator.causes.prefixes import without_prefixes
-from orchestrator.evidence.explain import UNKNOWN, Explanation
+from orchestrator.evidence.explanation import UNKNOWN, Explanation
 
 _JOB = re.compile(r"\b(?:srun|slurmstepd|salloc): ")
 _REFUSED = re.compile(r"^\s*sbatch: ")

@@ -22,10 +22,12 @@ from orchestrator.causes.first import Ended, cause_of, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
 from orchestrator.cli import COMMANDS, main
-from orchestrator.evidence.explain import UNKNOWN, Proof, explain
+from orchestrator.evidence.explain import explain
+from orchestrator.evidence.explanation import UNKNOWN
 from orchestrator.evidence.own_causes import LOOP_CAUSES
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
+from orchestrator.evidence.quotes import Proof
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
 from orchestrator.onnode.policy.trouble import telling_line

@@ -1,0 +1,98 @@
+"""The explanation of a set: a sentence, its evidence and a command, in the set's own names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from shlex import quote
+from typing import Any
+
+from orchestrator.causes.cause import RESUME, Cause
+from orchestrator.evidence.files import is_node_name
+from orchestrator.evidence.picture import SetPicture
+from orchestrator.evidence.quotes import Proof
+from orchestrator.evidence.sets import SetEvidence
+from orchestrator.onnode.kernel.node_names import fold
+from orchestrator.onnode.kernel.records import RunRecord
+
+UNKNOWN = "unknown"
+RUN_LOG = "orchestrator logs {set} --run {run} --attempt {attempt}"
+NODE_LOG = f"{RUN_LOG} --node {{node}}"
+JOB_LOG = "orchestrator logs {set} --job"
+
+
+@dataclass
+class Explanation:
+    """`cause` is a name of docs/explain.md, the set's state if nothing is wrong, or `unknown`."""
+
+    state: str
+    cause: str
+    sentence: str
+    remedy: str = ""
+    next: str = ""
+    evidence: list[Proof] = field(default_factory=list)
+    node: str = ""
+    """The node that failed first, if known."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "cause": self.cause,
+            "known": self.cause != UNKNOWN,
+            "sentence": self.sentence,
+            "remedy": self.remedy,
+            "next": self.next,
+            "evidence": [vars(proof) for proof in self.evidence],
+        }
+
+
+class Wording:
+    """Puts causes and commands in the names of one set."""
+
+    def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
+        self.files, self.picture = files, picture
+
+    def explain(
+        self,
+        cause: Cause,
+        text: str,
+        proofs: Sequence[Proof],
+        node: str = "",
+        attempt: RunRecord | None = None,
+    ) -> Explanation:
+        """Return the explanation by a known cause, with its remedy and its command."""
+        return Explanation(
+            self.picture.state,
+            cause.name,
+            text,
+            cause.remedy,
+            self.command(cause.next, node, attempt),
+            [*proofs],
+            node,
+        )
+
+    def command(self, template: str, node: str = "", attempt: RunRecord | None = None) -> str:
+        """Fill a template; without the node or the attempt that it needs, return `resume`."""
+        if ("{node}" in template and not node) or ("{run}" in template and attempt is None):
+            template = RESUME
+        values = {
+            "set": str(self.files.layout.root),
+            "node": node,
+            "job": self.picture.job_id or "JOB",
+            **self._names(),
+        }
+        if attempt:
+            values |= {"run": str(attempt.run), "attempt": str(attempt.attempt)}
+        return template.format_map({name: quote(value) for name, value in values.items()})
+
+    def _names(self) -> dict[str, str]:
+        """Return the names of what the set runs, and where."""
+        record, job = self.picture.record, self.files.job
+        nodes = job.nodes if job else []
+        return {
+            "system": record.system if record else "SYSTEM",
+            "workload": record.workload if record else "WORKLOAD",
+            "nexp": str(record.nexp if record else 1),
+            "nodes": fold([node for node in nodes if is_node_name(node)]),
+            "log_dir": str(self.files.layout.root.parent),
+        }

@@ -1,0 +1,74 @@
+"""The way out of a failure: another command, if the usual one would repeat what has just failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from orchestrator.causes.cause import LEAVE_OUT
+from orchestrator.evidence.explanation import NODE_LOG, RUN_LOG, UNKNOWN, Explanation, Wording
+from orchestrator.evidence.failures import AttemptEvidence, Failures, failed_alone, failed_in
+
+_OF_A_NODE = frozenset({"killed", "crash", "log_missing"})
+"""Causes that blame a node that failed first in each attempt, as does an end without any line."""
+
+
+def way_out(found: Explanation, failures: Failures, wording: Wording) -> Explanation:
+    """Return the explanation with a command that does not repeat what has just failed.
+
+    A node that alone failed alike in every attempt is left out of a set that is complete. If the
+    run failed alike in an earlier job, the log is next: the program or a setting is wrong.
+    """
+    last = failures.last
+    of_a_node = found.cause in _OF_A_NODE or (found.cause == UNKNOWN and not found.remedy)
+    if last is None or not of_a_node:
+        return found
+    jobs = failures.by_job(last)
+    movable = _may_leave_out(last, failures)
+    always = movable and failed_alone(found.node, [attempt for job in jobs for attempt in job])
+    is_bad = always or (movable and failed_alone(found.node, jobs[-1]))
+    alike = [failed_in(job) for job in jobs[:-1] if job[-1].is_like(last)]
+    others = [node for node in dict.fromkeys(alike) if node not in ("", found.node)]
+    if alike and (others or found.node in alike or not is_bad):
+        return _to_the_log(found, last, others if is_bad else None, wording)
+    if is_bad and failures.picture.state == "complete":
+        return _leave_out(found, last, jobs, "run" if always else "last job", wording)
+    return found
+
+
+def _may_leave_out(last: AttemptEvidence, failures: Failures) -> bool:
+    """Return whether another job could run without a node of an attempt."""
+    record = failures.picture.record
+    return record is not None and record.scheduler == "slurm" and len(last.record.nodes) > 1
+
+
+def _to_the_log(
+    found: Explanation, last: AttemptEvidence, others: list[str] | None, wording: Wording
+) -> Explanation:
+    """`others`: the nodes that failed alike before; None if no single node failed now."""
+    if others is None:
+        remedy = "it failed alike before: the cause is in the program or its settings"
+    elif others:
+        who = " and ".join([*others, found.node])
+        remedy = f"{who} failed alike before: the cause is in the program or its settings"
+    else:
+        remedy = f"{found.node} failed alike in an earlier job: leave it out, or repair it"
+    log = last.logs.get(found.node)
+    template = NODE_LOG if log and log.text.strip() else RUN_LOG
+    command = wording.command(template, found.node, last.record)
+    return replace(found, remedy=remedy, next=command)
+
+
+def _leave_out(
+    found: Explanation,
+    last: AttemptEvidence,
+    jobs: Sequence[Sequence[AttemptEvidence]],
+    of: str,
+    wording: Wording,
+) -> Explanation:
+    """Leave a node out of the next job, and those that the last job already left out."""
+    before = [failed_in(job) for job in jobs[:-1]]
+    excluded = [node for node in before if node and node not in last.record.nodes]
+    command = wording.command(LEAVE_OUT, ",".join(dict.fromkeys([*excluded, found.node])))
+    why = f"{found.node} failed in every attempt of the {of}: leave it out"
+    return replace(found, remedy="; ".join(filter(None, (why, found.remedy))), next=command)
