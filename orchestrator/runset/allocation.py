@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import Fix, SchedulerError, UsageError
 from orchestrator.evidence.files import Findings
-from orchestrator.nodes.names import expand, expand_all, fold
-from orchestrator.scheduler.slurm_nodes import limit_may_differ, node_states
+from orchestrator.nodes.names import expand, expand_all
+from orchestrator.scheduler.slurm_nodes import Demand, limit_may_differ, node_states
 from orchestrator.scheduler.slurm_script import options_in, replacing
-from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.onnode.kernel.layout import Layout
@@ -72,21 +71,20 @@ class Allocation:
             states = node_states(script.partition or None)
         except SchedulerError:
             return
-        named = ",".join(self.exclude)
-        left = without([*states], expand_all([*filter(None, [script.exclude]), named]))
-        if not states or len(left) >= nodes:
-            return
         settings = Findings().text(layout.bundle / "settings.sh")
         spares = _used(settings, "SPARES", 0) if self.spares is None else self.spares
-        fewer = len(left) - (nodes - spares)
-        raise UsageError(
-            f"the job asks for {count(nodes, 'node')}, and the partition has {len(left)} without "
-            f"the excluded {fold(without([*states], left))}",
-            hint="ask for fewer spares"
-            if fewer >= 0
-            else "let it run there once more, or have the nodes repaired first",
-            fix=Fix(options=("--spares", str(fewer))) if fewer >= 0 else Fix(without="--exclude"),
-        )
+        excluded = expand_all([*filter(None, [script.exclude]), ",".join(self.exclude)])
+        demand = Demand(nodes - spares, spares, frozenset(excluded))
+        shortage = demand.shortage(states)
+        if not states or not shortage:
+            return
+        fewer = len(demand.left(states)) - demand.for_runs
+        if fewer >= 0:
+            hint, fix = "ask for fewer spares", Fix(options=("--spares", str(fewer)))
+        else:
+            hint = "let it run there once more, or have the nodes repaired first"
+            fix = Fix(without="--exclude")
+        raise UsageError(shortage, hint=hint, fix=fix)
 
     def _size(self, record: SetRecord, layout: Layout, limit: int, missing: int) -> tuple[int, int]:
         """Return the job's nodes and minutes; 0 keeps job.sh's."""

@@ -11,6 +11,7 @@ from orchestrator.nodes.names import expand_all, fold
 from orchestrator.render.job_time import job_time
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.slurm_nodes import (
+    Demand,
     NodeState,
     limit_may_differ,
     minutes_of,
@@ -162,33 +163,27 @@ def asked_minutes(entry: Entry, nexp: int) -> int | None:
 
 
 def asked_nodes(entry: Entry) -> int:
-    return entry.nodes * entry.site.side_by_side + entry.site.spares
+    return _demand(entry).nodes
+
+
+def _demand(entry: Entry) -> Demand:
+    site = entry.site
+    for_runs = entry.nodes * site.side_by_side
+    return Demand(for_runs, site.spares, frozenset(expand_all(site.exclude)))
 
 
 def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None:
     """Return an error if the partition, without excluded nodes, is too small."""
-    site = entry.site
-    asked = asked_nodes(entry)
-    left, outside = _usable(site, states)
-    if len(left) >= asked:
+    demand = _demand(entry)
+    shortage = demand.shortage(states)
+    if not shortage:
         return None
-    parts = [f"{count(entry.nodes * site.side_by_side, 'node')} for the runs"]
-    parts += [count(site.spares, "spare")] if site.spares else []
-    excluded = f" without the excluded {fold(outside)}" if outside else ""
-    ways, fix = _fewer_nodes(entry, len(states), len(left))
+    ways, fix = _fewer_nodes(entry, len(states), len(demand.left(states)))
     return UsageError(
-        f"the job asks for {count(asked, 'node')} ({', '.join(parts)}), and the partition has "
-        f"{len(left)}{excluded}",
+        shortage,
         hint=f"{', '.join([*ways, 'another `partition`'])}, or a system with fewer nodes",
         fix=fix,
     )
-
-
-def _usable(site: Site, states: Mapping[str, NodeState]) -> tuple[list[str], list[str]]:
-    """Return the nodes that the site does not exclude, and the others."""
-    without = set(expand_all(site.exclude))
-    left = [name for name in states if name not in without]
-    return left, [name for name in states if name in without]
 
 
 def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fix]:
@@ -215,14 +210,15 @@ def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fi
 
 def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
     """Return why the job waits for unusable nodes, with the command to check them, or ""."""
-    left, _ = _usable(entry.site, states)
+    demand = _demand(entry)
+    left = demand.left(states)
     away = [name for name in left if states[name].unavailable]
-    if len(left) - len(away) >= asked_nodes(entry) or not away:
+    if len(left) - len(away) >= demand.nodes or not away:
         return ""
     shown = "; ".join(f"{name} is {states[name].description}" for name in away[:3])
     more = f"; and {len(away) - 3} more" if len(away) > 3 else ""
     return (
-        f"the job will wait: it needs {count(asked_nodes(entry), 'node')}, and "
+        f"the job will wait: it needs {count(demand.nodes, 'node')}, and "
         f"{len(left) - len(away)} can be used now ({shown}{more}); who drained or "
         f"repairs them returns them:\n  {advice.look_at_nodes(fold(away))}"
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.errors import SchedulerError
+from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
+from orchestrator.words import count
 
 _PREFIX = "salloc: "
 _GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation (\d+)", re.MULTILINE)
@@ -125,6 +127,38 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
             hint="give the site file its `partition`, or name nodes with --nodes",
         )
     return states
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """The nodes that a job asks for: those of its runs, spares, and names it leaves out."""
+
+    for_runs: int
+    spares: int = 0
+    excluded: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> int:
+        return self.for_runs + self.spares
+
+    def left(self, partition: Iterable[str]) -> list[str]:
+        """Return the names of a partition that are not left out."""
+        return [name for name in partition if name not in self.excluded]
+
+    def shortage(self, partition: Iterable[str]) -> str:
+        """Return why a partition of these nodes is too small for the job, "" if it is not."""
+        names = list(partition)
+        left = self.left(names)
+        if len(left) >= self.nodes:
+            return ""
+        parts = [f"{count(self.for_runs, 'node')} for the runs"]
+        parts += [count(self.spares, "spare")] if self.spares else []
+        outside = [name for name in names if name in self.excluded]
+        without = f" without the excluded {fold(outside)}" if outside else ""
+        return (
+            f"the job asks for {count(self.nodes, 'node')} ({', '.join(parts)}), and the partition "
+            f"has {len(left)}{without}"
+        )
 
 
 def unavailable_nodes() -> list[str]:

@@ -183,8 +183,8 @@ def test_resume_tells_who_was_set_aside(
 @pytest.mark.parametrize(
     ("more", "left", "fix"),
     [
-        (["--exclude", "n2"], "2 nodes, and the partition has 1 without the excluded n2", "orchestrator resume {root}"),
-        (["--exclude", "n2", "--spares", "1"], "2 nodes, and the partition has 1", "--exclude n2 --spares 0"),
+        (["--exclude", "n2"], "2 nodes (2 nodes for the runs), and the partition has 1 without the excluded n2", "orchestrator resume {root}"),
+        (["--exclude", "n2", "--spares", "1"], "2 nodes (1 node for the runs, 1 spare), and the partition has 1", "--exclude n2 --spares 0"),
         (["--exclude", "n9"], "", ""),
         ([], "", ""),
         (["--exclude", "n2", "--sbatch=--partition=other"], "", ""),
