@@ -66,7 +66,7 @@ def explanation_lines(
 def _predicate(state: str, found: Explanation) -> str:
     """Return the state and the sentence as the predicate of the set."""
     if state == "complete" and found.cause != state:
-        return f"ended; {found.sentence}"
+        return f"is complete; {found.sentence}"
     verb = {"time_limit": "ended at its time limit", "failed": "failed"}.get(state, f"is {state}")
     return f"{verb}: {found.sentence}"
 

@@ -86,7 +86,7 @@ class Wording:
         return template.format_map({name: quote(value) for name, value in values.items()})
 
     def _names(self) -> dict[str, str]:
-        """Return the names of what the set runs, and where."""
+        """Return the names of system, workload, nodes and folder."""
         record, job = self.picture.record, self.files.job
         nodes = job.nodes if job else []
         return {

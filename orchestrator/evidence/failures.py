@@ -1,5 +1,5 @@
-"""The attempts that failed: what their logs, their processes and their exit codes report, and which
-node failed first."""
+"""The failed attempts of a set: their logs, the errors of their processes, their exit codes, and
+the node that failed first."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class AttemptEvidence:
 
     @cached_property
     def by_node(self) -> dict[str, list[Symptom]]:
-        """The symptoms of each node with a log: what its processes reported comes first."""
+        """The symptoms of each node with a log; an error reported by its processes comes first."""
         return {node: own for node, (own, _) in self._reported.items()}
 
     def error_of(self, node: str) -> Path | None:

@@ -47,7 +47,7 @@ _SLURM_ENDS = ("time_limit", "cancelled", "preempted")
 """How a job ended, not why."""
 
 _Told = tuple[Cause, str, list[Proof], str]
-"""What a source reports: the cause, the sentence, its evidence, and the node ("" if none)."""
+"""The report of a source: the cause, the sentence, its evidence, and the node ("" if none)."""
 
 
 class LastEnd:
@@ -195,7 +195,7 @@ class LastEnd:
                 yield cause, sentence(cause, aside.node), [proof], aside.node
 
     def _of_reasons(self) -> Iterator[_Told]:
-        """Yield what the records of the attempt and of the job give as reason."""
+        """Yield the reasons in the records of the attempt and of the job."""
         layout, job = self.files.layout, self._started_job
         records = []
         if self.attempt:
@@ -222,7 +222,7 @@ class LastEnd:
     # ---- no source has a known cause
 
     def _unknown(self, first: tuple[str, Symptom] | None) -> Explanation:
-        """Quote what was found, and name the place to look at first."""
+        """Quote the lines that were found, and name the place to look at first."""
         record = self.attempt.record if self.attempt else None
         logs = self.attempt.logs if self.attempt else {}
         node = self.attempt.first_node if self.attempt else ""

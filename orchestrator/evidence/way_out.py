@@ -1,4 +1,4 @@
-"""The way out of a failure: another command, if the usual one would repeat what has just failed."""
+"""The way out of a failure: another command, if the usual one would repeat it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_A_NODE = frozenset({"killed", "crash", "log_missing"})
 
 
 def way_out(found: Explanation, failures: Failures, wording: Wording) -> Explanation:
-    """Return the explanation with a command that does not repeat what has just failed.
+    """Return the explanation with a command that does not repeat the failure.
 
     A node that alone failed alike in every attempt is left out of a set that is complete. If the
     run failed alike in an earlier job, the log is next: the program or a setting is wrong.

@@ -33,7 +33,8 @@ DEEP_S = 1200
 """No measurement starts after 900 s, or lasts more than 135 s; its end takes 30 s."""
 SPARE_S = 60
 """For the start of a step, and for slow shared storage."""
-ENDING_S = 15.0
+ENDING_S = 25.0
+"""Longer than the loop waits for the release of its nodes before it ends them by force."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,13 @@ def test_what_does_not_listen_is_ended_by_force(
     see_them_go(script)
 
 
+def test_the_command_waits_longer_than_the_loop_for_the_release_of_its_nodes() -> None:
+    from orchestrator.onnode.loop.step import RELEASE_S
+    from orchestrator.preflight.places import ENDING_S
+
+    assert ENDING_S > RELEASE_S + 2  # the loop then ends its step by force, in 2 s
+
+
 def test_all_fit(cli: Commands, place: Path, fake: Callable[[str, str], Path]) -> None:
     log = sinfo(fake, "n1 idle", "warm2 idle")
     fake("salloc", SALLOC)

@@ -83,7 +83,7 @@ def test_a_node_that_failed_in_every_attempt_is_left_out(
     found = explained(cli, root)
     assert found["next"] == f"orchestrator {next_.format(root=root)}"
     assert found["sentence"].startswith("run 3 of 3 failed: ")
-    assert cli("explain", root).out.startswith("s ended; run 3 of 3 failed: ")
+    assert cli("explain", root).out.startswith("s is complete; run 3 of 3 failed: ")
 
 
 KILLED, ENDED = 137, 143
