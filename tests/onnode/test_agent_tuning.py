@@ -9,10 +9,17 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from agent_parts import STOP, Agent, Bench, bench
 from until import until
+
+from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.agent.tuning import SCRIPT, Tuning
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import Program
+from orchestrator.onnode.kernel.waiting import Failed, Waiting
 
 PROFILE = """kind: tuning
 name: ours
@@ -234,6 +241,33 @@ def test_a_revert_that_was_cut_off_is_tried_again(tuned: Bench) -> None:
             "apply",
             "revert",
         ]
+
+
+def test_a_revert_goes_on_though_the_log_of_a_run_fails_meanwhile(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    calls, failed = tmp_path / "calls", tmp_path / "failed"
+    script = f"""echo called >>{calls}
+        until [[ -e {failed} ]]; do sleep 0.01; done
+        echo ended >>{calls}
+        printf '\\t\\t\\t\\tcomplete\\t\\n'"""
+    settings = SimpleNamespace(runtime_tunables=1, sudo=(), orch_lease_s=15)
+    program = Program({SCRIPT: script.encode()})
+    node = Node("n1", settings, program, Layout(tmp_path / "set"), "7", *["/"] * 6)  # type: ignore[arg-type]
+    node.folder.mkdir(parents=True)
+
+    waiting = Waiting()
+
+    def fail() -> None:
+        if calls.exists():
+            failed.touch()
+            raise Failed("storage", "cannot write to node_0.log")
+        waiting.after("log", 0.01, fail)
+
+    fail()
+    assert Tuning(node, waiting).revert() == ""
+    assert calls.read_text() == "called\nended\n" * 2, "the first call ran to its end"
+    assert "failed\tn1\tstorage" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 RUN_END_S = 6
 _STOP_S = 3
+"""From TERM to KILL of a run that ends with its agent. In a container it ends at once."""
 _ADDRESS = """
 import socket, sys
 one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -56,8 +57,8 @@ print(one.getsockname()[0])
 def main(program: Program, action: str) -> int:
     """Run an action; return the exit status. Errors go to the loop as `failed`.
 
-    hold: for the life of a job; check: for preflight.sh; deep: measure the bandwidth between nodes;
-    look: for `orchestrator init`.
+    hold: from the start of a step to its end, through all attempts; check: for preflight.sh; deep:
+    measure the bandwidth between nodes; look: for `orchestrator init`.
     """
     try:
         node = this_node(program, load(program.files))
@@ -166,7 +167,7 @@ class NodeAgent:
             if not self.has_engine:
                 from .reaper import HostExecutor
 
-                # First: its process inherits every open descriptor.
+                # First: before descriptors are open that its process would have to close.
                 self.executor = HostExecutor(self.node, self.waiting)
             listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
@@ -200,7 +201,7 @@ class NodeAgent:
                 self.requests.append(request)
 
     def _stops_now(self, request: dict[str, Any]) -> bool:
-        """An order to stop the run whose evidence is being gathered cannot wait."""
+        """While evidence is gathered, an order to stop its run does not wait in the queue."""
         run = self.run
         is_stop = self.gathers and request.get("do") == "stop"
         return is_stop and run is not None and request.get("id") == run.request.id
@@ -259,6 +260,7 @@ class NodeAgent:
             make_hidden(node.shared_results)
 
     def _await_word(self, word: str) -> None:
+        """Wait for an order that names this node; until then it is a spare."""
         request: dict[str, Any] = {}
         while request.get("do") != word or not self._is_named(request):
             self.waiting.wait(lambda: self.requests)
@@ -416,7 +418,7 @@ class NodeAgent:
 
     def _do(self, request: dict[str, Any]) -> None:
         word, run = request.get("do"), self.run
-        if word == "use" and not self._is_named(request):
+        if word == "use" and not self._is_named(request):  # in use until now
             raise ReleaseRequested(0)
         if word == "prepare" and self._is_named(request):
             wanted = RunRequest.of(request)
@@ -471,7 +473,10 @@ class NodeAgent:
     # ---- and back
 
     def _release(self) -> None:
-        """A failing part does not prevent the next. `left` is the last message."""
+        """A failing part does not prevent the next. `left` is the last message.
+
+        Settings are put back while the run ends: time is short.
+        """
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
             self._stop_run,

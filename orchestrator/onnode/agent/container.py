@@ -26,7 +26,7 @@ _NOT_SEEN = "the engine does not see the folder of the job"
 # container's first process ends with its input, a pipe of the agent, and everything in it too. The
 # pipe carries signals for runs. The engine's `exec` would cost 0.1 s of processor per node and run,
 # between run_stop and run_start, and a killed client would leave its process running. Each run has
-# its own process group, so that its remains end before the next run.
+# its own process group, which is killed before the next run.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
   for one in /results/* /results/.[!.]*; do

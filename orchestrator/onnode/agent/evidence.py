@@ -1,5 +1,5 @@
-"""Evidence of a hanging run for people: processes, stacks, kernel log, GPUs, records of RCCL and
-torch.
+"""Evidence of a hanging run: processes, stacks, kernel log, GPUs, records of RCCL and torch. The
+file is for people; the loop compares the activity that `gather` returns.
 
 Each part is bounded in size and time; a failing part does not prevent the next. Flight records are
 pickles: copied, never read.

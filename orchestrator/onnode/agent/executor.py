@@ -21,8 +21,8 @@ class Executor:
     """A shell in a container or on the host, which gets a run's name and starts its script.
 
     `inside`: the node's channel as seen there; `code`: the folder of the training's code. The
-    shell's messages go to the run: NAME started PID; NAME ended STATUS LEFT (1: a process of the
-    run still lives); NAME clear. This class itself runs nothing.
+    shell's messages go to the run: NAME started PID; NAME ended STATUS LEFT. On the host LEFT is 1
+    if a process of the run still lives, and NAME clear follows. This class itself runs nothing.
     """
 
     def __init__(self, inside: str = "", code: str = "") -> None:
@@ -31,7 +31,7 @@ class Executor:
         self._runs = 0
 
     def expect(self, heard: Callable[[list[str]], object]) -> int:
-        """Connect the prepared run to the shell; return how many were prepared."""
+        """Connect the prepared run to the shell; return its number, from 1."""
         self._heard = heard
         self._runs += 1
         return self._runs
@@ -56,8 +56,8 @@ class Executor:
         """Start the script of the run `name`."""
 
     def signal(self, word: str, pid: str) -> None:
-        """Send TERM or KILL to the run with this first process; KILL to its group, on the host to
-        all its descendants."""
+        """Send TERM or KILL to the process group of the run with this first process; KILL on the
+        host to all its descendants."""
 
     def release(self) -> None:
         """Begin the end, if that takes time."""

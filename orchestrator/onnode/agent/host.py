@@ -1,4 +1,4 @@
-"""A node's host: engine, image, clock, limits, versions, RDMA ports, log folder, data."""
+"""Checks of a node's host: engine, image, clock, limits, versions, RDMA ports, log folder, data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The start of a run on a node: its environment, and the last lines of its script.
+"""The start of a run on a node: its environment, and the end of its script.
 
 By LAUNCH_RANKS, a launcher per node makes the processes (torchrun, a vendor's command), or each GPU
 gets a process like a task of Slurm.

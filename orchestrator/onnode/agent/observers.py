@@ -1,7 +1,8 @@
-"""Observers of a run: its output, its transport, drift of host settings, caches.
+"""Observers of a run: its output, its transport, drift of host settings, its start. That of the
+container's content is in inside.py.
 
-All share a seam (begin, feed, run_ended, end): a new observer is a class here and a line in
-NodeRun.
+All share a seam (begin, feed, run_ended, is_done, end): a new observer is a class and a line in
+NodeRun, in whose order they are called.
 """
 
 from __future__ import annotations
@@ -113,7 +114,8 @@ FILES_S = 30
 
 
 class Observer:
-    """A part of a run's record; `begin` and `end` are not called for a withdrawn run."""
+    """A part of a run's record. A withdrawn run has no `begin` and no `end`; one stopped before its
+    start has only an `end`."""
 
     is_done = True
     """False: the record of the run waits for it."""
@@ -256,7 +258,8 @@ class DriftObserver(Observer):
 
 
 class StartObserver(Observer):
-    """How warm the start was: earlier runs in the container, content of the caches."""
+    """How warm the start was: its number among the runs prepared in the container (1: the first),
+    and the content of the caches."""
 
     def __init__(self, container_run: int, cache: dict[str, Any]) -> None:
         self._about = {"container_run": container_run, "cache": cache}

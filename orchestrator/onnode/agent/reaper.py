@@ -70,7 +70,7 @@ class _Reaper:
         try:
             self._begin()
             waiting = Waiting()
-            # A signal to the whole job is for the agent.
+            # A signal to the whole job is for the agent: nothing waits for it here.
             waiting.start_release()
             waiting.watch_lines(self._requests, self._do, self._close)
             waiting.wait(self._is_left)

@@ -1,4 +1,5 @@
-"""A process that removes a container if the agent and the engine's client are both killed.
+"""A process that removes a container if the agent and the engine's client are both killed, or if
+the agent hands it over.
 
 An engine removes only containers that ran: a client killed between `create` and `start` leaves its
 container.

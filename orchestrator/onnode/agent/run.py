@@ -1,6 +1,6 @@
 """A run on a node: its script, its log, its end, its record.
 
-Its shell reads the script from a pipe; the last line, which starts the training, comes with the
+Its shell reads the script from a pipe; its end, which starts the training, comes with the
 loop's go. So neither the shell's start nor the environment costs time between two runs.
 """
 
@@ -31,6 +31,7 @@ from .observers import (
 from .tuning import Tuning
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
+"""Exit codes of a run that was stopped, and of one whose container (or reaper) ended."""
 OUTPUT_S, KILL_S, CLEAR_S = 5, 10, 5
 
 

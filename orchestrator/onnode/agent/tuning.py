@@ -132,10 +132,16 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Return the failures."""
+        """Return the failures. A failure of anything else that is served meanwhile, such as the log
+        of a run, is reported, and the script runs again."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
-            reply = self._call("revert")
+            try:
+                reply = self._call("revert")
+            except Failed as failure:
+                self._node.say("failed", failure.kind, failure.text)
+                problem = failure.text
+                continue
             if reply.is_complete:
                 return ""
             mismatches = dict.fromkeys(row.mismatch for row in reply.failed)

@@ -149,7 +149,8 @@ class Waiting:
 
         NOT_DONE: killed after `seconds`. CANNOT_START: the output is the reason. `patient`: not
         ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS` from the first
-        instruction. `given`: standard input.
+        instruction, and a failure of anything else that is served (Failed) is raised after its
+        end. `given`: standard input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
@@ -178,8 +179,16 @@ class Waiting:
             return piece
 
         self.watch(fd, take)
+        failure = None
         try:
-            in_time = self.wait(lambda: process.poll() is not None, seconds, patient=patient)
+            while True:
+                try:
+                    ended = self.wait(lambda: process.poll() is not None, seconds, patient=patient)
+                    break
+                except Failed as error:
+                    if not shielded:
+                        raise
+                    failure = failure or error
         finally:
             end_session(process)
             # Its children may hold its output open.
@@ -187,7 +196,9 @@ class Waiting:
                 pass
             self.forget(fd)
             pipe.close()
-        return exit_code(process.returncode) if in_time else NOT_DONE, bytes(output)
+        if failure is not None:
+            raise failure
+        return exit_code(process.returncode) if ended else NOT_DONE, bytes(output)
 
 
 def _ignore_ends() -> None:

@@ -1,4 +1,4 @@
-"""A job's nodes with and without a scheduler; Slurm's are in slurm.py."""
+"""A job's nodes with and without a scheduler; those of a Slurm job are in slurm.py."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ _HELP = "; run as root, give the site a sudo prefix, or set clear_caches: false"
 
 
 class Gate:
-    """The nodes' replies: settings verified, caches dropped."""
+    """The nodes' replies to `prepare` (settings verified, caches dropped), and their own failures
+    until the attempt ends."""
 
     def __init__(self, run: int, ranks: Sequence[str]) -> None:
         self.run, self.ranks = run, tuple(ranks)
@@ -46,7 +47,7 @@ class Gate:
                 self.cannot_drop.add(node)
 
     def take_ended(self, reasons: Mapping[str, str]) -> None:
-        """Their containers ended before this run."""
+        """Nodes that failed before this run."""
         self._refused = dict(reasons)
 
     def take_gone(self, reasons: Mapping[str, str]) -> None:

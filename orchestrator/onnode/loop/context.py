@@ -45,7 +45,7 @@ class JobStatus:
         """The last started attempt; 0 before the first."""
         self.warnings: list[str] = []
         self.excluded: list[dict[str, Any]] = []
-        """Nodes no longer used."""
+        """Nodes excluded for this job, or blamed: used only if too few others are left."""
         self.edited: list[str] = []
         """The bundle's files with accepted edits."""
         self._problem = ""
@@ -110,7 +110,8 @@ class JobContext:
     unique: frozenset[str] = frozenset()
     """The runs' variables that differ per job."""
     end_state = ""
-    """Why nothing more is started, or ""."""
+    """The state in which the job will end, or "closing"; nothing more is started. "" before
+    that."""
 
     def __init__(
         self, program: Program, settings: Settings, layout: Layout, world: BatchHost

@@ -45,7 +45,7 @@ class Group:
         self.rdma_expected = False
         self._choosing = False
         self._retries = 0
-        """Starts without newly excluded nodes."""
+        """Starts that are left without a newly excluded node."""
         settings = {**vars(self.settings), "data": {}}  # decisions need no folders
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
@@ -392,7 +392,11 @@ class Group:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
-        """Return whether the attempt does not count."""
+        """Use a node only if too few others are left, and return whether its attempt does not
+        count.
+
+        Without spares nothing is recorded: all nodes are needed.
+        """
         if not self.job.has_spares:
             return False
         if node not in self.state.blamed:

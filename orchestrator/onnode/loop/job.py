@@ -220,8 +220,8 @@ class SetJob(SetContext):
         return "paused", f"cannot write to {path}: {error.strerror} ({NO_ROOM})"
 
     def _stopped(self) -> str:
-        """Return the state of a set that cannot continue here: paused only with results or used
-        spares, as another allocation may help."""
+        """Return the state of a set that cannot continue here: failed if this job began no attempt
+        and nothing exists that another allocation could continue (results, used spares)."""
         used_up = any(group.too_few for group in self.groups) and self.has_spares
         return "paused" if self.status.run or used_up or self.folder.has_results() else "failed"
 
@@ -281,7 +281,7 @@ class SetJob(SetContext):
     def _prepare_run(self, group: Group, *, used: bool) -> Flow:
         """Value: why no run starts, or "".
 
-        A run is in hand: a completed set needs no nodes.
+        Called with a run in hand: nodes are made ready only for one.
         """
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:

@@ -94,11 +94,12 @@ class Complaints:
 
 
 RELEASE_S = 20.0
-"""Time for the nodes to end; their containers get 10 s (agent/container.py)."""
+"""Time for the nodes to end; their containers get 5 s (agent/container.py)."""
 MAX_GARBLED = 100
 MAX_SAID = 256 << 10
-"""Bytes of a node between two attempts, with WORD_BYTES per line: more would fill the disk. A
-healthy node sends about 10 KB, or 60 KB with 512 facts (policy/reports.py)."""
+"""Bytes of a node from the start of an attempt to that of the next, with WORD_BYTES per line: more
+would fill the disk. A healthy node sends about 10 KB, or 60 KB with 512 facts
+(policy/reports.py)."""
 SAID_AGAIN = 64 << 10
 """MAX_SAID of a node used again after exceeding it, for lack of others."""
 WORD_BYTES = 32
@@ -131,7 +132,8 @@ class GroupRecord:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
     def lose(self, node: str, reason: str, kind: str = "silent") -> None:
-        """Record that a node ended without the message `left`."""
+        """Record that a node is silent and failed, unless it has sent `left`. Its agent may still
+        run if it broke the protocol."""
         report = self.state.reports.get(node)
         if report is None or "left" in report.messages or node in self.state.silent:
             return

@@ -62,7 +62,7 @@ def wait(job: SetContext) -> Flow:
 
 def retry(job: SetContext, action: Callable[[], object]) -> Flow:
     """Retry while the set's storage cannot be written, up to `storage_wait_s`. Raises the action's
-    error."""
+    error, OSError for a missing folder of the set."""
     world, waits_for = job.world, ""
     started = world.now()
     deadline = started + job.settings.storage_wait_s

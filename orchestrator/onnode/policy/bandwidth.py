@@ -37,7 +37,8 @@ class Round:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """`mbps`: bus bandwidth in MB/s; `wrong`: wrong values in the sum; `why`: failure."""
+    """`mbps`: bus bandwidth in MB/s; `wrong`: wrong values in the sum; `why`: why the measurement
+    does not count, wrong values included."""
 
     bytes: int = 0
     microseconds: int = 0

@@ -138,7 +138,8 @@ class Verdict(NamedTuple):
 
 
 def judge_start(now: Mapping[str, Mapping[str, str]], before: Known, policy: str) -> Verdict:
-    """Decide before a run on newly readied nodes. `policy`: CHANGES of the settings."""
+    """Decide before a run on newly readied nodes. `policy`: CHANGES of the settings; `flag`
+    allows them."""
     found = changes(now, before)
     refused = [one.text for one in found if one.is_refused]
     warned = [one.text for one in found if not one.is_refused]

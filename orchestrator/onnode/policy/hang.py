@@ -27,7 +27,7 @@ _HELD = ("gone", "stopped", "blocked")
 
 
 class Silence(NamedTuple):
-    """A run's silence on all its nodes, and the limit for a hang."""
+    """A run's silence on all nodes on which it still runs, and the limit for a hang."""
 
     pulse: Pulse
     """The shortest silence and the longest interval of all nodes."""
@@ -168,7 +168,7 @@ def _odd_activities(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def on_sockets(transports: Mapping[str, NetworkUse]) -> str:
-    """Return nodes whose RCCL lacks RDMA, or ""."""
+    """Name the nodes whose RCCL lacks RDMA; "" without any."""
     nodes = [(node, use) for node, use in sorted(transports.items()) if use.other]
     if not nodes:
         return ""

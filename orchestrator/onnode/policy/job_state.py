@@ -1,4 +1,4 @@
-"""A job's decisions: why it ends, whether another run fits, due notifications."""
+"""A job's decisions: why a signal ends it, whether another run fits, due notifications."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Judge nodes: their checks, and whether image, network and facts are alike.
 
-Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Nodes are compared with the majority, at
-linear cost.
+Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Images are compared with the set's, facts
+and networks with most nodes, undecided checks with nodes that could decide; all at linear cost.
 """
 
 from __future__ import annotations

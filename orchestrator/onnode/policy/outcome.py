@@ -52,7 +52,7 @@ class AttemptFacts:
     ending: str = ""
     """Why the set is ending, or ""."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """Node -> last error in its log."""
+    """Node -> the line of its log that explains its end best (trouble.py)."""
     lasted: Mapping[str, int] = field(default_factory=dict)
     """Node -> milliseconds of its run."""
     cause: str = ""
@@ -192,8 +192,8 @@ def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
     """Return the blame that stands.
 
     A scheduler that ends a job ends the nodes' processes first, and not all at once. Without its
-    answer, a node is blamed only for a fault that it reported, or an error in its log.
-    """
+    answer, nobody is blamed for an end that it causes, too, for an exit code only with an error in
+    the log, and for not being ready only by the node's own report."""
     if not attempt.unanswered:
         return blamed
     own = {node for node, error in attempt.errors.items() if not is_echo(error)}

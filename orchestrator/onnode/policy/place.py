@@ -20,7 +20,7 @@ from .reports import NodeReport
 
 @dataclass
 class GroupState:
-    """Nodes of an allocation. `in_order` sorts the ranks when all are ready."""
+    """The nodes of a group. `in_order` sorts the ranks when all are ready."""
 
     allocated: tuple[str, ...] = ()
     need: int = 0
@@ -35,7 +35,8 @@ class GroupState:
     lost: dict[str, str] = field(default_factory=dict)
     """While lost to Slurm: node -> state."""
     blamed: dict[str, int] = field(default_factory=dict)
-    """Node -> order of blame: a run died there; unused while others can take the rank."""
+    """Node -> order of blame: an attempt died there, or the bandwidth test found it slow. Unused
+    while others can take the rank."""
     freed: set[str] = field(default_factory=set)
     """Nodes whose blame cost no attempt."""
     silent: set[str] = field(default_factory=set)
@@ -261,7 +262,8 @@ def waiting_now(group: GroupState) -> list[str]:
 
 
 def is_free(group: GroupState, node: str) -> bool:
-    """Return whether `node`'s lost attempt does not count: once per spare that can replace it."""
+    """Return whether the attempt that `node` cost does not count: an unused spare can replace it,
+    and fewer nodes than there are spares were freed so far."""
     unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys() | {node}
     unfit |= set(group.ranks)
     has_fresh = any(other not in unfit for other in group.allocated)
@@ -270,8 +272,8 @@ def is_free(group: GroupState, node: str) -> bool:
 
 
 def repeats_itself(group: GroupState, attempts: int) -> bool:
-    """Return whether all attempts of this job died alike soon after their start. `attempts`: those
-    of a run, at least two."""
+    """Return whether all attempts of this group died alike soon after their start: as many as a run
+    has (`attempts`), and two at least."""
     ways = group.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 

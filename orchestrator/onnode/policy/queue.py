@@ -10,7 +10,7 @@ from typing import Any
 from ..kernel.events import Event
 
 IN_A_ROW = 3
-"""After this many dead attempts in a row, a group takes no more runs."""
+"""After this many dead attempts in a row, a group takes no more runs while another works."""
 
 
 @dataclass
@@ -51,7 +51,8 @@ def apply(queue: Queue, event: Event) -> None:
 
 
 def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
-    """`why`: result, died, free (not counted) or back."""
+    """`why`: result (or interrupted: the job ends), died, free (died, but not counted), or back
+    (not counted: the nodes were not ready, or another attempt would fail alike)."""
     queue.in_hand.discard(run)
     if why == "result":
         queue.dead[group] = 0
@@ -79,8 +80,8 @@ def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
 
 
 def next_run(queue: Queue, group: int) -> int:
-    """Return a run, or 0. Runs that died in `group` come last; their last attempt is for another
-    group at work."""
+    """Return a run, or 0. Runs that died in `group` come last, and their last attempt waits for
+    another group while any run is in hand."""
     runs = queue.missing
     if len(queue.groups) > 1:
         died_here = [run for run in runs if (group, run) in queue.died]

@@ -1,4 +1,4 @@
-"""Verdicts on nodes from their checks, and the nodes to exclude: as table, JSON and page."""
+"""Verdicts of the preflight on nodes, and the nodes to exclude: as table, JSON and page."""
 
 from __future__ import annotations
 
