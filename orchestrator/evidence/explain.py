@@ -16,7 +16,7 @@ from orchestrator.causes.lines import cause_in
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import BY_NAME
 from orchestrator.evidence.explanation import JOB_LOG, RUN_LOG, UNKNOWN, Explanation, Wording
-from orchestrator.evidence.failures import AttemptEvidence, Failures
+from orchestrator.evidence.failures import AttemptEvidence, FailedAttempts
 from orchestrator.evidence.last_end import LastEnd
 from orchestrator.evidence.nodes import read_history, suspicions
 from orchestrator.evidence.picture import RunPicture, SetPicture
@@ -72,7 +72,7 @@ class _Set:
     def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
         self.files, self.picture = files, picture
         self.wording, self.quotes = Wording(files, picture), Quotes(files.layout)
-        self.failures = Failures(files, picture)
+        self.failures = FailedAttempts(files, picture)
 
     def explain(self) -> Explanation:
         picture = self.picture

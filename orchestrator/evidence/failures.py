@@ -94,7 +94,7 @@ class AttemptEvidence:
         return self.first[1].cause if self.first else ""
 
 
-class Failures:
+class FailedAttempts:
     """The failed attempts of a set; of a complete set those of the runs that it gave up."""
 
     def __init__(self, files: SetEvidence, picture: SetPicture) -> None:

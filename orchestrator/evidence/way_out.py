@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from orchestrator.causes.cause import LEAVE_OUT
 from orchestrator.evidence.explanation import NODE_LOG, RUN_LOG, UNKNOWN, Explanation, Wording
-from orchestrator.evidence.failures import AttemptEvidence, Failures, failed_alone, failed_in
+from orchestrator.evidence.failures import AttemptEvidence, FailedAttempts, failed_alone, failed_in
 
 _OF_A_NODE = frozenset({"killed", "crash", "log_missing"})
 """Causes that blame a node that failed first in each attempt, as does an end without any line."""
 
 
-def way_out(found: Explanation, failures: Failures, wording: Wording) -> Explanation:
+def way_out(found: Explanation, failures: FailedAttempts, wording: Wording) -> Explanation:
     """Return the explanation with a command that does not repeat the failure.
 
     A node that alone failed alike in every attempt is left out of a set that is complete. If the
@@ -36,7 +36,7 @@ def way_out(found: Explanation, failures: Failures, wording: Wording) -> Explana
     return found
 
 
-def _may_leave_out(last: AttemptEvidence, failures: Failures) -> bool:
+def _may_leave_out(last: AttemptEvidence, failures: FailedAttempts) -> bool:
     """Return whether another job could run without a node of an attempt."""
     record = failures.picture.record
     return record is not None and record.scheduler == "slurm" and len(last.record.nodes) > 1

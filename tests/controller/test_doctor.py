@@ -502,6 +502,13 @@ def test_problems_of_nodes_end_in_a_command(check: str, site: str, text: str, fi
     assert remedies.with_command(passed) == passed
 
 
+@pytest.mark.parametrize("check", CHECKS)
+def test_every_check_that_fails_ends_in_a_command(check: str) -> None:
+    hosts = "hosts not reached: huggingface.co (tokenizer): no answer"
+    row = of_site("slurm").with_command(Row("n1", check, "fail", 1, hosts, "advice"))
+    assert row.remedy not in ("", "advice")
+
+
 def test_an_image_that_no_registry_has_is_built_first() -> None:
     entry = load_entry("MI355X_1x8x1_Oracle", "gpt_oss_20b", site=Site(log_dir="/shared/sets"))
     names = ["MI355X_1x8x1_Oracle", "gpt_oss_20b", "--site", "a.yaml"]
