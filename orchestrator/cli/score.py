@@ -136,6 +136,9 @@ def show(
 def more_runs(folder: str, score: Score, site: str | None) -> str:
     """Return the command that gives a finished set the runs that its score needs; "" if it declares
     enough, or cannot become valid."""
+    is_hopeless = not score.forecast or score.forecast["never_because"]
+    if is_hopeless or score.pending or len(score.runs) >= score.runs_required:
+        return ""
     from pathlib import Path
 
     from orchestrator.cli.closing import with_short_name
@@ -144,8 +147,7 @@ def more_runs(folder: str, score: Score, site: str | None) -> str:
 
     root = Path(folder).absolute()
     needed = SetEvidence(root).too_few_runs
-    is_hopeless = not score.forecast or score.forecast["never_because"]
-    if not needed or is_hopeless or score.pending:
+    if not needed:
         return ""
     command = f"orchestrator resume {quoted(root)} --nexp {quoted(str(needed))}"
     return with_short_name(command, root, site)

@@ -21,12 +21,12 @@ from .observers import Observer
 LIMIT_S = 12.0
 """The script stops after eight seconds; the engine starts it."""
 _SCRIPT = "contents.py"
-# The runs' environment names the places of caches. An image without Python has no known content.
+# The runs' environment names the places of caches. An image without Python has no known content; one
+# older than 3.7 cannot read the script, and ends with 1.
 _START = """
 . "$0/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
-  "$python" -ISc "import sys; sys.exit(sys.version_info < (3, 7))" 2>/dev/null || continue
-  exec "$python" -I -S -B "$0/contents.py" "$@"
+  "$python" -I -S -B "$0/contents.py" "$@" && exit
 done
 """
 

@@ -6,11 +6,11 @@ firmware is a warning. A value missing on either side was not recorded: never a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..kernel.layout import CONTENT_PARTS
-from .judge import MOST_TOLD, usual
 
 Facts = Mapping[str, Mapping[str, str]]
 """Field -> node (* for most) -> value."""
@@ -22,6 +22,13 @@ INSIDE = "inside."
 """Prefix of facts about the content of containers; a part follows."""
 _WARNED = ("driver", "gpu.firmware.", "gpu.vbios", "nic.firmware", "kernel", "bios", "rocm")
 _MOST_LISTED = 4
+MOST_TOLD = 8
+
+
+def usual(values: Iterable[str]) -> str:
+    """Return the most frequent value, the first of several; "" without values."""
+    times = Counter(values)
+    return max(times, key=times.__getitem__, default="")
 
 
 class FactChange(NamedTuple):

@@ -6,7 +6,6 @@ and networks with most nodes, undecided checks with nodes that could decide; all
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import number
 from ..kernel.node_names import by_text, fold, ranked, subject
+from .experiment import MOST_TOLD, usual
 from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
 
 if TYPE_CHECKING:
@@ -23,14 +23,7 @@ Rows = dict[str, dict[str, Check]]
 FactRow = tuple[str, str, str]
 """(node, or * for all; field; value)"""
 
-MOST_TOLD = 8
 _NO_RDMA = "no RDMA device (/sys/class/infiniband)"
-
-
-def usual(values: Iterable[str]) -> str:
-    """Return the most frequent value, the first of several; "" without values."""
-    times = Counter(values)
-    return max(times, key=times.__getitem__, default="")
 
 
 # ---- the checks ----
