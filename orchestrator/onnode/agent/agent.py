@@ -39,6 +39,7 @@ from .tuning import Tuning, missing
 
 if TYPE_CHECKING:
     from .checks import Checks
+    from .inside import Inside
     from .network import Network
     from .scratch import Scratch
 
@@ -151,14 +152,18 @@ class NodeAgent:
         self.gathers = False
         self.loop_gone = ""
         """Why the loop counts as dead though the input has not ended."""
-        self.has_engine = node.settings.engine != "none"
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
         self.executor = Executor()
+        self.inside: Inside | None = None
         self.exports: list[tuple[str, str | None]] = []
         self.run: NodeRun | None = None
         self.requests: deque[dict[str, Any]] = deque()
         self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
+
+    @property
+    def has_engine(self) -> bool:
+        return self.node.settings.engine != "none"
 
     def live(self) -> int:
         """Return the exit status. In every case the node is restored, and sends `left`."""
@@ -360,13 +365,18 @@ class NodeAgent:
             wanted = node.settings.launch_master == "address" or node.settings.launch_hosts
             name = container.host if container is not None else self._host_name()
             node.say("host", name, self._ask(_ADDRESS, _other(node.name)) if wanted else "")
-        from .inside import contents
-
-        self.tuning.take_contents(contents(node, self.waiting, self.executor))
+        self.tuning.take_contents(self._content().contents())
         if self.tuning.on:
             self.tuning.look()
         self.tuning.tell_facts(self.engine.image_id)
         node.say("ready", self.engine.image_id)
+
+    def _content(self) -> Inside:
+        """Return the reader of the content of the executor that there is now."""
+        from .inside import Inside
+
+        self.inside = self.inside or Inside(self.node, self.waiting, self.executor)
+        return self.inside
 
     def _host_name(self) -> str:
         """This host's full name as Python sees it; "" without an answer in time."""
@@ -453,7 +463,9 @@ class NodeAgent:
             if self.executor.gone:
                 return
         cache = self.scratch.look() if self.scratch else {}
-        run = self.run = NodeRun(node, self.waiting, self.tuning, self.executor, request, cache)
+        run = self.run = NodeRun(
+            node, self.waiting, self.tuning, self.executor, request, self._content(), cache
+        )
         run.offer(self.exports)
         if self.tuning.on and (problem := missing(self.tuning.look())):
             run.withdraw()
@@ -483,6 +495,7 @@ class NodeAgent:
             self.executor.release,
             self._put_back,
             self._end_run,
+            self._close_inside,
             self.executor.close,
             self._end_scratch,
             self._close_results,
@@ -505,6 +518,10 @@ class NodeAgent:
         if (run := self.run) is not None:
             self.waiting.wait(lambda: run.over or self.executor.gone, RUN_END_S)
             self._await_run(run)
+
+    def _close_inside(self) -> None:
+        if self.inside is not None:
+            self.inside.close()
 
     def _end_scratch(self) -> None:
         """A new container of the same job needs the folder."""

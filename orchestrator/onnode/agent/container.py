@@ -308,9 +308,12 @@ class ContainerExecutor(Executor):
         said = self._waiting.call(inspect, self._node.settings.preflight_check_s)[1].strip()
         return int(said) if said.isdigit() else 0
 
-    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
+    def command(
+        self, argv: list[str], *, debugger: bool = False, interactive: bool = False
+    ) -> list[str]:
         # A debugger needs more rights than the container has; an engine without them refuses.
         more = ["--privileged"] if debugger else []
+        more += ["--interactive"] if interactive else []
         return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
 
     def _said(self, line: str) -> None:

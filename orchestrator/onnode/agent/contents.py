@@ -2,7 +2,8 @@
 
 Runs alone in any image with Python 3.7: `python3 -I -S -B contents.py CODE [DATA ...]`. Imports
 nothing from the image. Prints lines of part, name and value, separated by tabs; then `hash`, part
-and the hash of its lines, and `done`. A part beyond its limits gets no hash.
+and the hash of its lines, and `done`. A part beyond its limits gets no hash. Does so again for each
+line of its input, and ends with it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class TooMuch(Exception):
 class ContentReader:
     """Reads files, within limits."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: dict[tuple[int, ...], str]) -> None:
+        """`known`: the hashes of files by their status."""
+        self._known = known
         self.end_s = time.monotonic() + LIMIT_S
         self.entries, self.bytes = MOST_ENTRIES, MOST_BYTES
 
@@ -94,16 +97,29 @@ class ContentReader:
                     continue
 
     def digest(self, path: str) -> str:
-        """Return the content's hash, a large file's size, "?" if unreadable."""
+        """Return the content's hash, a large file's size, "?" if unreadable. A file is read again
+        if its status has changed, of which nobody can set the time (ctime)."""
         try:
             with open(path, "rb") as file:
-                size = os.fstat(file.fileno()).st_size
+                status = os.fstat(file.fileno())
+                size = status.st_size
                 if size > MOST_FILE_BYTES:
                     return f"{size} bytes"
+                identity = (
+                    status.st_dev,
+                    status.st_ino,
+                    size,
+                    status.st_mtime_ns,
+                    status.st_ctime_ns,
+                )
+                if identity in self._known:
+                    return self._known[identity]
                 self.bytes -= size
                 if self.bytes < 0 or time.monotonic() > self.end_s:
                     raise TooMuch
-                return hashlib.sha256(file.read(MOST_FILE_BYTES)).hexdigest()[:16]
+                sha = hashlib.sha256(file.read(MOST_FILE_BYTES)).hexdigest()[:16]
+                self._known[identity] = sha
+                return sha
         except OSError:
             return "?"
 
@@ -190,12 +206,16 @@ def show(part: str, rows: Iterator[tuple[str, str]]) -> None:
 
 
 def main(top: str, *data: str) -> None:
-    read = ContentReader()
-    show("packages", packages(read))
-    show("libraries", libraries())
-    show("code", code(read, top))
-    show("caches", caches(read, list(data)))
-    print("done")
+    known: dict[tuple[int, ...], str] = {}
+    while True:
+        read = ContentReader(known)
+        show("packages", packages(read))
+        show("libraries", libraries())
+        show("code", code(read, top))
+        show("caches", caches(read, list(data)))
+        print("done", flush=True)
+        if not sys.stdin.readline():
+            return
 
 
 if __name__ == "__main__":

@@ -48,8 +48,11 @@ class Executor:
         """Return the ancestor of all runs on this host; 0 if unknown."""
         return 0
 
-    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
-        """Return a command that runs `argv` with the runs; `debugger`: it inspects processes."""
+    def command(
+        self, argv: list[str], *, debugger: bool = False, interactive: bool = False
+    ) -> list[str]:
+        """Return a command that runs `argv` with the runs; `debugger`: it inspects processes;
+        `interactive`: it reads input."""
         return argv
 
     def start(self, name: str) -> None:

@@ -1,8 +1,9 @@
 """The content of this node's container, collected when nothing is timed: at its start, and at the
 end of each run.
 
-contents.py runs inside and hashes each part. Its lists go into the set's folder once per hash, for
-all nodes: inside/<part>-<hash>.tsv.
+contents.py runs inside and hashes each part. It lives as long as the agent, since the engine needs
+longer to start it than it needs to read again. Its lists go into the set's folder once per hash,
+for all nodes: inside/<part>-<hash>.tsv.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .observers import Observer
 LIMIT_S = 12.0
 """The script stops after eight seconds; the engine starts it."""
 _SCRIPT = "contents.py"
-# The runs' environment names the places of caches. An image without Python has no known content; one
-# older than 3.7 cannot read the script, and ends with 1.
+# The runs' environment names the places of caches. An image without Python has no known content. A
+# Python older than 3.7 cannot read the script, and ends with 1.
 _START = """
 . "$0/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
@@ -35,31 +36,36 @@ Contents = dict[str, str]
 
 
 class Inside:
-    """A collection of the content of a container, or of the host without a container."""
+    """Collects the content of a container, or of the host without a container."""
 
-    def __init__(
-        self,
-        node: Node,
-        waiting: Waiting,
-        executor: Executor,
-        then: Callable[[Contents], object],
-    ) -> None:
-        """`then` gets the content, {} if unknown."""
-        self._node, self._waiting, self._executor, self._then = node, waiting, executor, then
+    def __init__(self, node: Node, waiting: Waiting, executor: Executor) -> None:
+        self._node, self._waiting, self._executor = node, waiting, executor
+        self._is_possible = True
+        """False: the image has no Python."""
         self._partner: Partner | None = None
+        self._then: Callable[[Contents], object] | None = None
+        """Whom to give the content that is being collected."""
         self._lists: dict[str, list[str]] = {}
         self._hashes: Contents = {}
-        self._is_done = False
+
+    def collect(self, then: Callable[[Contents], object]) -> None:
+        """Collect anew. `then` gets the content, {} if unknown."""
+        if not self._is_possible:
+            then({})
+            return
+        self._then, self._lists, self._hashes = then, {}, {}
         try:
-            self._partner = self._start()
+            if self._partner is None or not self._partner.tell("again"):
+                self.close()
+                self._partner = self._start()
         except OSError as error:
-            node.log(f"the content of its container is unknown: {error}")
+            self._node.log(f"the content of its container is unknown: {error}")
             self._end()
         else:
-            waiting.after("inside", LIMIT_S, self._end)
+            self._waiting.after("inside", LIMIT_S, self._too_long)
 
     def _start(self) -> Partner:
-        """Raises OSError."""
+        """Start contents.py, which reads once unasked. Raises OSError."""
         script = f"{self._node.channel}/{_SCRIPT}"
         if not os.path.exists(script):
             write_bytes(script, self._node.program.files[f"lib/agent/{_SCRIPT}"], sync=False)
@@ -67,41 +73,61 @@ class Inside:
         mounts = [mount.split("\t") for mount in self._node.settings.mounts]
         data = [mount[2] for mount in mounts if len(mount) > 2]
         executor = self._executor
-        argv = executor.command(["bash", "-c", _START, executor.inside, executor.code, *data])
+        words = ["bash", "-c", _START, executor.inside, executor.code, *data]
         on_host = executor.inside != "/orch"
         with open(os.devnull, "wb") as errors:
-            partner = Partner(
+            return Partner(
                 self._waiting,
-                argv,
+                executor.command(words, interactive=True),
                 self._take,
-                self._end,
+                self._lose,
                 errors=errors,
                 environment=host_environment() if on_host else None,
             )
-        partner.input.close()
-        return partner
 
     def _take(self, line: str) -> None:
+        if self._then is None:
+            return
         part, _, rest = line.partition("\t")
         name, _, value = rest.partition("\t")
-        if part == "hash" and name in CONTENT_PARTS and value.isalnum() and len(value) <= 64:
+        if line == "done":
+            self._end()
+        elif part == "hash" and name in CONTENT_PARTS and value.isalnum() and len(value) <= 64:
             self._hashes[name] = value
         elif part in CONTENT_PARTS:
             self._lists.setdefault(part, []).append(rest)
 
+    def _lose(self) -> None:
+        """It has ended: it was killed, or the container has no Python."""
+        self.close()
+        self._end()
+
+    def _too_long(self) -> None:
+        self.close()
+        self._end()
+
     def _end(self) -> None:
-        """At the end of its output, or after too long."""
-        if not self._is_done:
-            self.give_up()
+        self._waiting.cancel("inside")
+        then, self._then = self._then, None
+        if then is not None:
             self._keep()
-            self._then(self._hashes)
+            then(self._hashes)
 
     def give_up(self) -> None:
-        self._is_done = True
-        self._waiting.cancel("inside")
-        if self._partner is not None:
-            end_session(self._partner.process)
-            self._partner.process.wait()
+        """Collect no longer: nothing reads while a run is timed."""
+        if self._then is not None:
+            self._then = None
+            self._waiting.cancel("inside")
+            self.close()
+
+    def close(self) -> None:
+        """End contents.py. In a container it ends with its input."""
+        partner, self._partner = self._partner, None
+        if partner is not None:
+            partner.input.close()
+            end_session(partner.process)
+            partner.process.wait()
+            partner.leave(self._waiting)
 
     def _keep(self) -> None:
         """Write the lists that the set lacks."""
@@ -115,17 +141,16 @@ class Inside:
             except OSError as error:
                 self._node.log(f"cannot write {path}: {error.strerror or error}")
 
-
-def contents(node: Node, waiting: Waiting, executor: Executor) -> Contents:
-    """Serve everything else meanwhile; return {} if unknown."""
-    found: list[Contents] = []
-    collection = Inside(node, waiting, executor, found.append)
-    try:
-        waiting.wait(lambda: found)
-    finally:
-        if not found:
-            collection.give_up()
-    return found[0]
+    def contents(self) -> Contents:
+        """Collect for the first time, and serve everything else meanwhile; return {} if unknown."""
+        found: list[Contents] = []
+        self.collect(found.append)
+        try:
+            self._waiting.wait(lambda: found)
+        finally:
+            self.give_up()
+        self._is_possible = bool(found[0])
+        return found[0]
 
 
 class ContentObserver(Observer):
@@ -133,20 +158,19 @@ class ContentObserver(Observer):
 
     def __init__(
         self,
-        collect: Callable[[Callable[[Contents], object]], Inside | None],
+        inside: Inside,
+        makes_sense: Callable[[], bool],
         tell: Callable[[Contents], object],
         then: Callable[[], object],
     ) -> None:
-        """`collect` starts a collection, if it makes sense; `then` is called when it is done."""
-        self._collect, self._tell, self._then = collect, tell, then
-        self._collection: Inside | None = None
+        """`then` is called when the content is known, if it `makes_sense` to collect it."""
+        self._inside, self._makes_sense, self._tell, self._then = inside, makes_sense, tell, then
         self._found: Contents = {}
 
     def run_ended(self) -> None:
-        self.is_done = False
-        self._collection = self._collect(self._take)
-        if self._collection is None:
-            self.is_done = True
+        if self._makes_sense():
+            self.is_done = False
+            self._inside.collect(self._take)
 
     def _take(self, found: Contents) -> None:
         self._found = found
@@ -155,9 +179,9 @@ class ContentObserver(Observer):
             self._then()
 
     def end(self) -> dict[str, Any]:
-        if not self.is_done and self._collection is not None:
-            self._collection.give_up()
-        self.is_done = True  # too late
+        if not self.is_done:  # too late
+            self._inside.give_up()
+            self.is_done = True
         if self._found:
             self._tell(self._found)
         return {"inside": self._found}

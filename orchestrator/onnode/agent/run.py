@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from typing import Any
 
 from ..kernel.events import Pulse
@@ -45,6 +44,7 @@ class NodeRun:
         tuning: Tuning,
         executor: Executor,
         request: RunRequest,
+        inside: Inside,
         cache: dict[str, Any] | None = None,
     ) -> None:
         self.request, self.over = request, False
@@ -57,7 +57,7 @@ class NodeRun:
             TransportObserver(node, waiting, request.id, self._output),
             DriftObserver(waiting, tuning, self._settle),
             StartObserver(executor.expect(self._heard), cache or {}),
-            ContentObserver(self._collect, self._tell_contents, self._settle),
+            ContentObserver(inside, self._ended_by_itself, self._tell_contents, self._settle),
         )
         self._word = "offered"
         """offered, begun, withdrawn"""
@@ -155,12 +155,9 @@ class NodeRun:
         self._waiting.after("output", 0 if is_cut else OUTPUT_S, self._end_output)
         self._settle()
 
-    def _collect(self, then: Callable[[Contents], object]) -> Inside | None:
-        """None for a run that was ended."""
+    def _ended_by_itself(self) -> bool:
         was_ended = self._is_stopped or self._word != "begun" or self._code == NO_CONTAINER
-        if was_ended or self._executor.gone:
-            return None
-        return Inside(self._node, self._waiting, self._executor, then)
+        return not (was_ended or self._executor.gone)
 
     def _tell_contents(self, found: Contents) -> None:
         parts = (f"{part}={sha}" for part, sha in found.items())

@@ -289,6 +289,13 @@ class Partner:
             return False
         return True
 
+    def leave(self, waiting: Waiting) -> None:
+        """Hear no more of it."""
+        output: IO[bytes] = self.process.stdout  # type: ignore[assignment]
+        if not output.closed:
+            waiting.forget(output.fileno())
+            output.close()
+
 
 def stand_alone(*kept: int) -> None:
     """Detach a forked process: no input, output or signals; descriptors only `kept`."""
