@@ -46,7 +46,7 @@ _ENGINE = re.compile(r"(?:cannot pull|the container ended at once:) (.*)", re.DO
 _SLURM_ENDS = ("time_limit", "cancelled", "preempted")
 """How a job ended, not why."""
 
-_Told = tuple[Cause, str, list[Proof], str]
+_SourceReport = tuple[Cause, str, list[Proof], str]
 """The report of a source: the cause, the sentence, its evidence, and the node ("" if none)."""
 
 
@@ -95,31 +95,31 @@ class LastEnd:
         """Explain the end by Slurm, the job's output, the loop and its checks, if it is deeper
         than the logs. A program that raised an exception had been started."""
         began = seen is not None and seen.raised and seen.grade <= PROGRAM
-        for told in self._other_sources():
-            cause, _, proofs, _ = told
+        for report in self._other_sources():
+            cause, _, proofs, _ = report
             if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in _SLURM_ENDS:
                 continue
             by_slurm = bool(proofs) and is_of_slurm(proofs[0].text)
             if began and (cause.name in OUTER or (by_slurm and cause.grade == PROGRAM)):
                 continue
             if deeper_than is None or cause.grade < deeper_than:
-                return self._explained(told)
+                return self._explained(report)
         return None
 
     def _by_slurm(self) -> Explanation | None:
         """Explain the end by Slurm's end of the whole job; its steps the loop cancels, too."""
-        for told in self._other_sources():
-            cause, _, proofs, _ = told
+        for report in self._other_sources():
+            cause, _, proofs, _ = report
             if cause.name == "cancelled" and not any(is_job_cancelled(it.text) for it in proofs):
                 continue
             if cause.name in _SLURM_ENDS:
-                return self._explained(told)
+                return self._explained(report)
         return None
 
-    def _explained(self, told: _Told) -> Explanation:
-        return self.wording.explain(*told, self.attempt.record if self.attempt else None)
+    def _explained(self, report: _SourceReport) -> Explanation:
+        return self.wording.explain(*report, self.attempt.record if self.attempt else None)
 
-    def _other_sources(self) -> Iterator[_Told]:
+    def _other_sources(self) -> Iterator[_SourceReport]:
         # Slurm prints "CANCELLED" for every step that the loop ends, so an echo counts last.
         output = self._cause_of_output()
         if output is not None and output[0].grade < ECHO:
@@ -131,7 +131,7 @@ class LastEnd:
         if output is not None and output[0].grade == ECHO:
             yield output
 
-    def _cause_of_output(self) -> _Told | None:
+    def _cause_of_output(self) -> _SourceReport | None:
         if self._in_output is None:
             return None
         symptom, proofs = self._in_output
@@ -170,7 +170,7 @@ class LastEnd:
         """The record of the job in charge: None if that never started, as after a resume."""
         return None if self.files.awaited else self.files.job
 
-    def _of_a_lost_job(self) -> Iterator[_Told]:
+    def _of_a_lost_job(self) -> Iterator[_SourceReport]:
         """Yield Slurm's reason. Without a record of its own, the job ended before it began."""
         picture, job = self.picture, self._started_job
         if picture.state != "lost":
@@ -180,7 +180,7 @@ class LastEnd:
             text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
             yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, shortened(text))], ""
 
-    def _of_excluded_nodes(self) -> Iterator[_Told]:
+    def _of_excluded_nodes(self) -> Iterator[_SourceReport]:
         """Yield why the last job excluded nodes."""
         began = self.files.job.started_ms if self.files.job else 0
         events = self.files.layout.events(self.picture.job_id or "0")
@@ -194,7 +194,7 @@ class LastEnd:
                 proof = self.quotes.in_file(events, aside.reason)
                 yield cause, sentence(cause, aside.node), [proof], aside.node
 
-    def _of_reasons(self) -> Iterator[_Told]:
+    def _of_reasons(self) -> Iterator[_SourceReport]:
         """Yield the reasons in the records of the attempt and of the job."""
         layout, job = self.files.layout, self._started_job
         records = []
@@ -206,10 +206,10 @@ class LastEnd:
         for reason, path in records:
             if reason and (cause := _cause_of_reason(reason)):
                 who = _NODES.match(reason)
-                told = sentence(cause, who[1] if who else "")
-                yield cause, told, [self.quotes.in_file(path, reason)], ""
+                text = sentence(cause, who[1] if who else "")
+                yield cause, text, [self.quotes.in_file(path, reason)], ""
 
-    def _of_the_time_limit(self) -> Iterator[_Told]:
+    def _of_the_time_limit(self) -> Iterator[_SourceReport]:
         picture = self.picture
         if picture.state != "time_limit":
             return

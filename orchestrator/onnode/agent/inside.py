@@ -62,7 +62,7 @@ class Inside:
             self._node.log(f"the content of its container is unknown: {error}")
             self._end()
         else:
-            self._waiting.after("inside", LIMIT_S, self._too_long)
+            self._waiting.after("inside", LIMIT_S, self._lose)
 
     def _start(self) -> Partner:
         """Start contents.py, which reads once unasked. Raises OSError."""
@@ -98,11 +98,7 @@ class Inside:
             self._lists.setdefault(part, []).append(rest)
 
     def _lose(self) -> None:
-        """It has ended: it was killed, or the container has no Python."""
-        self.close()
-        self._end()
-
-    def _too_long(self) -> None:
+        """It takes too long, or has ended: it was killed, or the container has no Python."""
         self.close()
         self._end()
 
