@@ -24,8 +24,10 @@ changes of the text's direction. Not tab and line ends."""
 _PLAIN = re.compile("[A-Za-z0-9_@%+=:,./-]+").fullmatch  # as shlex.quote has it, which is slow
 
 
-@cache  # compiling it is a twentieth of a cold `orchestrator status`
-def _unshown(also: str) -> re.Pattern[str]:
+@cache
+def unshown(also: str = "") -> re.Pattern[str]:
+    """Return a pattern of one character in UNSHOWN or `also`. Compiling it is a twentieth of a cold
+    `orchestrator status`: ask str.isprintable first."""
     return re.compile(f"[{UNSHOWN}{also}]")
 
 
@@ -33,9 +35,10 @@ def clean(text: str, *, lines: bool = False) -> str:
     """Return `text` for a terminal, hidden characters escaped: `\\x1b`. Names in files and texts in
     logs can be anybody's. Line ends and tabs stay with `lines` only: in a table they would forge
     rows."""
-    if text.isprintable():
+    in_one_line = text.replace("\n", "").replace("\t", "") if lines else text
+    if in_one_line.isprintable():
         return text
-    return _unshown("\r" if lines else "\t\n\r").sub(_escape, text)
+    return unshown("\r" if lines else "\t\n\r").sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:

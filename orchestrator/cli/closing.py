@@ -6,7 +6,6 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import replace
-from shlex import join, quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.words import quoted
@@ -118,7 +117,7 @@ class Trouble(NamedTuple):
 
     @property
     def site_option(self) -> str:
-        return f" --site {quote(self.site)}" if self.site else ""
+        return f" --site {quoted(self.site)}" if self.site else ""
 
     @property
     def text(self) -> str:
@@ -164,7 +163,7 @@ def _given(trouble: Trouble) -> dict[str, str]:
 def _again(trouble: Trouble, *overrides: str, without: str = "") -> str:
     """Submit the set again with other values of the site file, `without` a variable of --env."""
     words = [word for value in overrides for word in ("--override", value)]
-    return join(["orchestrator", *_words(trouble, without), *words])
+    return " ".join(map(quoted, ["orchestrator", *_words(trouble, without), *words]))
 
 
 def _name_data(trouble: Trouble) -> str:
@@ -257,7 +256,7 @@ def _join_group(trouble: Trouble) -> str:
     from orchestrator.trust import owner_name
 
     try:
-        return f"sudo usermod -aG docker {quote(owner_name(trouble.picture.root))}"
+        return f"sudo usermod -aG docker {quoted(owner_name(trouble.picture.root))}"
     except OSError:
         return ""
 
@@ -338,7 +337,7 @@ def _longer_job(trouble: Trouble) -> str | tuple[str, str]:
         minutes = min(minutes, longest) if longest > had else minutes
     words = ["orchestrator", "resume", str(picture.root), "--time", str(minutes)]
     remedy = f"no run fitted into {had} min: give the next job more time"
-    return join(words), remedy
+    return " ".join(map(quoted, words)), remedy
 
 
 _COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {

@@ -99,8 +99,8 @@ def run(args: Namespace) -> int:
 def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
     """Raises SetError without a usable set."""
     from orchestrator.cli.finding import folders, own_rules
-    from orchestrator.mllog.own import OWN
     from orchestrator.mllog.rounds import chosen_round
+    from orchestrator.mllog.shipped import OWN
     from orchestrator.report.reading import read_report
     from orchestrator.report.working import working
 

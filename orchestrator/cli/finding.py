@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
     from orchestrator.mllog.own import OwnRules
     from orchestrator.model import Catalogue, Entry, Site
-    from orchestrator.scheduler import Scheduler
+    from orchestrator.scheduler.job import Scheduler
 
 SITE_VARIABLE = "ORCHESTRATOR_SITE"
 BUNDLE_RUNS = "its bundle would run as you: look at {bundle}, then"
@@ -212,7 +212,8 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
     """Return the rules of --workload. Raises UsageError for a workload with MLPerf's rules."""
     if not workload:
         return None
-    from orchestrator.mllog.own import OWN, OwnRules
+    from orchestrator.mllog.own import OwnRules
+    from orchestrator.mllog.shipped import OWN
     from orchestrator.model import load_site
     from orchestrator.model.catalogue import Catalogue
 
@@ -328,8 +329,6 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
     """Replace the site's values by --spares and --side-by-side; add --exclude."""
     from dataclasses import replace
 
-    from orchestrator.runset.allocation import without
-
     site, changed = entry.site, {}
     if args.spares is not None:
         changed["spares"] = args.spares
@@ -339,6 +338,8 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
         refuse_without_scheduler(site.scheduler, "--sbatch")
         changed["sbatch"] = [*site.sbatch, *args.sbatch]
     if names := excluded(args):
+        from orchestrator.runset.allocation import without
+
         refuse_without_scheduler(site.scheduler)
         changed["exclude"] = [*site.exclude, *names]
         changed["nodelist"] = without(site.nodelist, names)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import codecs
 import json
 import os
-import re
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.words import PIPE, UNSHOWN, Screen, bare, clean, facts
+from orchestrator.words import PIPE, Screen, bare, clean, facts, unshown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +31,7 @@ def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> 
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
     if text.isascii() and "\x7f" not in text:
         return text
-    return re.sub(f"[{UNSHOWN}]", lambda match: json.dumps(match[0])[1:-1], text)
+    return unshown().sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def one_or_more(kind: str, documents: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:

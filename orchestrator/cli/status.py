@@ -27,7 +27,7 @@ from orchestrator.words import count
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import SetEvidence
-    from orchestrator.scheduler import Scheduler
+    from orchestrator.scheduler.job import Scheduler
 
 NEWEST = 20
 

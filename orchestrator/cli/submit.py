@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet, SubmissionRecord
     from orchestrator.model import Entry
     from orchestrator.runset.start import Insist
-    from orchestrator.scheduler import JobRequest
+    from orchestrator.scheduler.job import JobRequest
 
     Warn = Callable[[str], object]
     """Prints a warning, or keeps it for later."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.compare.sides import Side
 from orchestrator.errors import UsageError
-from orchestrator.mllog.own import OWN
+from orchestrator.mllog.shipped import OWN
 from orchestrator.mllog.source import REHEARSED, STAND_IN
 from orchestrator.mllog.trimmed import METHOD, Interval, interval, runs_to_settle
 from orchestrator.words import count, quoted

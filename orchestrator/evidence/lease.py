@@ -14,7 +14,7 @@ from orchestrator.onnode.set.lease import look
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import SubmissionRecord
     from orchestrator.onnode.kernel.layout import Layout
-    from orchestrator.scheduler import Job
+    from orchestrator.scheduler.job import Job
 
 
 def held_by(

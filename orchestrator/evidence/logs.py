@@ -15,7 +15,7 @@ from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.regular import open_regular
-from orchestrator.scheduler import Scheduler
+from orchestrator.scheduler.job import Scheduler
 from orchestrator.words import quoted
 
 CHUNK = 1024 * 1024

@@ -5,18 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
 from orchestrator.evidence.bandwidth import best_of_each, measurements
-from orchestrator.evidence.checks import parse_table
 from orchestrator.evidence.events import SetAside, read_told
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import Pace, signs
 from orchestrator.evidence.progress import minutes, read_ends, tail_of
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import DONE, mean
-from orchestrator.onnode.policy.verdict import NodeVerdict, Row
+
+if TYPE_CHECKING:
+    from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 
 @dataclass(slots=True)
@@ -225,8 +226,14 @@ def read_groups(
 
 def verdicts(evidence: SetEvidence) -> dict[str, NodeVerdict]:
     """Return each node's newest preflight of the set's jobs."""
+    tables = [text for _, text in evidence.job_tables()]
+    if not tables:
+        return {}
+    from orchestrator.evidence.checks import parse_table
+    from orchestrator.onnode.policy.verdict import NodeVerdict
+
     found: dict[str, list[Row]] = {}
-    for _, text in evidence.job_tables():
+    for text in tables:
         rows: dict[str, list[Row]] = {}
         for row in parse_table(text):
             if is_node_name(row.node):

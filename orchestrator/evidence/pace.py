@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.onnode.policy.bandwidth import too_slow, upper_quartile
 from orchestrator.words import rate
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
@@ -46,23 +45,36 @@ class Pace:
 
 def signs(paces: Sequence[Pace]) -> list[str]:
     """Return sentences about nodes that look slow, each with its evidence."""
-    ways = {one.way for one in paces}
-    good = {
-        way: upper_quartile(one.gbps for one in paces if one.gbps and one.way == way)
-        for way in ways
-    }
+    good = _good(paces)
     return [
         text
         for one in paces
-        for text in (_bandwidth(one, good[one.way]), _longer(one), _with(one))
+        for text in (_bandwidth(one, good.get(one.way, 0)), _longer(one), _with(one))
         if text
     ]
+
+
+def _good(paces: Sequence[Pace]) -> dict[str, float]:
+    """Return the bandwidth of good nodes by way; {} if none was measured."""
+    measured = [one for one in paces if one.gbps]
+    if not measured:
+        return {}
+    from orchestrator.onnode.policy.bandwidth import upper_quartile
+
+    return {
+        way: upper_quartile(one.gbps or 0 for one in measured if one.way == way)
+        for way in {one.way for one in measured}
+    }
 
 
 def _bandwidth(one: Pace, good: float) -> str:
     if one.judged:
         return f"{one.node} in the bandwidth test: {one.deep}" if one.deep.startswith(NAMED) else ""
-    if one.gbps is None or not too_slow(one.gbps, good, one.way):
+    if one.gbps is None:
+        return ""
+    from orchestrator.onnode.policy.bandwidth import too_slow
+
+    if not too_slow(one.gbps, good, one.way):
         return ""
     return (
         f"{one.node} reached {one.gbps:.1f} GB/s in the bandwidth test, good nodes {good:.1f} GB/s"

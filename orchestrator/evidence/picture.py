@@ -34,7 +34,7 @@ from orchestrator.words import count, duration, quoted
 if TYPE_CHECKING:
     from orchestrator.evidence.silence import RunSilence
     from orchestrator.onnode.policy.queue import Queue
-    from orchestrator.scheduler import Job, Scheduler
+    from orchestrator.scheduler.job import Job, Scheduler
 
 
 AT_WORK = ("starting", "running", "ending", "suspended")

@@ -12,7 +12,7 @@ from orchestrator.scheduler.advice import RELEASE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from orchestrator.scheduler import Job
+    from orchestrator.scheduler.job import Job
 
 STATES = {
     "new": "created, never submitted",

@@ -25,7 +25,7 @@ from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.scheduler import open_scheduler
 
 if TYPE_CHECKING:
-    from orchestrator.scheduler import Job, Scheduler
+    from orchestrator.scheduler.job import Job, Scheduler
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 QUIET_S = 60.0

@@ -14,6 +14,7 @@ from orchestrator.mllog.compliance import ERROR, WARNING, Compliance, LogFinding
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.rcp import FAILED
 from orchestrator.mllog.reader import Log, Record
+from orchestrator.mllog.shipped import OWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.mllog.source import RunFile, Source
-
-OWN = "own"
-"""The ruleset of such a workload, in its document, in set.json and for --ruleset."""
 
 NO_RULES = (
     "scored by the workload's own rules: no RCP test, no compliance check; it cannot be "

@@ -10,7 +10,6 @@ from orchestrator.mllog.convergence import Convergence, convergence
 from orchestrator.mllog.olympic import dropped_per_side, olympic_mean
 from orchestrator.mllog.own import (
     NO_RULES,
-    OWN,
     OwnReading,
     OwnRules,
     check_own,
@@ -20,6 +19,7 @@ from orchestrator.mllog.own import (
 from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.seeds import RunSeeds, check_seeds
+from orchestrator.mllog.shipped import OWN
 from orchestrator.mllog.source import REHEARSAL, REHEARSED, STAND_IN
 from orchestrator.words import count
 

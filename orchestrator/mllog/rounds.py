@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.errors import InputError
-from orchestrator.mllog.own import OWN
-from orchestrator.mllog.rules import rules
-from orchestrator.mllog.shipped import ROUNDS
+from orchestrator.mllog.shipped import OWN, ROUNDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,6 +52,8 @@ def requires_key(ruleset: str, key: str) -> bool:
     """Return whether a ruleset wants `key` in every log; False for rules that are not here."""
     if ruleset == OWN:
         return False
+    from orchestrator.mllog.rules import rules
+
     try:
         common = rules(chosen_round(ruleset)).config("common")
     except InputError:
@@ -63,6 +63,8 @@ def requires_key(ruleset: str, key: str) -> bool:
 
 def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:
     """Return (round, why), by the date of the runs and the benchmarks of the rounds."""
+    from orchestrator.mllog.rules import rules
+
     first = min(starts, default=None)
     round_, why = DEFAULT, "the default"
     for until, name in _UNTIL:

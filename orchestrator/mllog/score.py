@@ -11,14 +11,14 @@ import zlib
 
 from orchestrator.errors import InputError
 from orchestrator.mllog.compliance import LogFinding
-from orchestrator.mllog.own import OWN, OwnRules
+from orchestrator.mllog.own import OwnRules
 from orchestrator.mllog.reader import Log, read_log
 from orchestrator.mllog.referee import score_run, score_runs
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.rounds import chosen_round, guess_round
 from orchestrator.mllog.rules import Rules, rules
 from orchestrator.mllog.shapes import Shapes
-from orchestrator.mllog.shipped import ROUNDS
+from orchestrator.mllog.shipped import OWN, ROUNDS
 from orchestrator.mllog.slowness import explain
 from orchestrator.mllog.source import RunFile, Source, find_source
 

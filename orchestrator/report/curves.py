@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from statistics import median
 
+from orchestrator.mllog.olympic import median
 from orchestrator.report.chart import (
     WIDE,
     Chart,

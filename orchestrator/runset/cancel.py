@@ -7,7 +7,7 @@ from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.evidence.state import appears_within_s
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen
-from orchestrator.scheduler import Scheduler
+from orchestrator.scheduler.job import Scheduler
 
 
 def cancel(

@@ -33,7 +33,7 @@ from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.extend import check_extension, extend, with_extension
-from orchestrator.scheduler import Job, JobRequest, Scheduler
+from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 from orchestrator.words import count, quoted
 
 CLEAN_ENV = (

@@ -14,9 +14,9 @@ allocation's nodes.
 
 from __future__ import annotations
 
-from orchestrator.scheduler.job import Job, JobRequest, Scheduler
-
-__all__ = ["Job", "JobRequest", "Scheduler", "open_scheduler"]
+TYPE_CHECKING = False  # `status` needs a state's words and none of the jobs
+if TYPE_CHECKING:
+    from orchestrator.scheduler.job import Scheduler
 
 
 def open_scheduler(name: str) -> Scheduler:

@@ -6,7 +6,6 @@ A job may be a placeholder: `show_job("{job}")` gives a template.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from shlex import quote
 
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.words import quoted
@@ -52,25 +51,25 @@ def show_partition(partition: str) -> str:
 def look_at_nodes(nodes: str) -> str:
     """The command that shows why nodes take no jobs, who drained them, and when. No advice returns
     them: that would undo an administrator's drain."""
-    return f"sinfo --list-reasons --nodes={quote(nodes)}"
+    return f"sinfo --list-reasons --nodes={quoted(nodes)}"
 
 
 def drain_node(node: str, reason: str) -> str:
     """An operator's command that keeps jobs away from a node."""
-    return f"scontrol update nodename={quote(node)} state=drain reason={quote(reason)}"
+    return f"scontrol update nodename={quoted(node)} state=drain reason={quoted(reason)}"
 
 
 def run_on(nodes: Sequence[str], command: str, partition: str | None) -> str:
     """The command that runs a shell's command on each of these nodes."""
-    where = f" --partition={quote(partition)}" if partition else ""
+    where = f" --partition={quoted(partition)}" if partition else ""
     where += f" --nodes={len(nodes)}" if len(nodes) > 1 else ""
-    return f"srun{where} --nodelist={quote(fold(nodes))} bash -c {quote(command)}"
+    return f"srun{where} --nodelist={quoted(fold(nodes))} bash -c {quoted(command)}"
 
 
 def allocate(nodes: str, partition: str | None) -> str:
     """The command that opens a shell in an allocation of these nodes."""
-    where = f" --partition={quote(partition)}" if partition else ""
-    return f"salloc{where} --nodelist={quote(nodes)}"
+    where = f" --partition={quoted(partition)}" if partition else ""
+    return f"salloc{where} --nodelist={quoted(nodes)}"
 
 
 def release(job: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.mllog.own import OWN
+from orchestrator.mllog.shipped import OWN
 from orchestrator.model.values import Text
 from orchestrator.resources import data_dir
 

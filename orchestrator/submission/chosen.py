@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InputError
 from orchestrator.evidence.ledger import head_of, verify
 from orchestrator.mllog.blocks import open_log
-from orchestrator.mllog.own import OWN
 from orchestrator.mllog.score import score_source
+from orchestrator.mllog.shipped import OWN
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
 from orchestrator.onnode.set.ledger import NAME

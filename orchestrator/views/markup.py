@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 
-from orchestrator.words import UNSHOWN
+from orchestrator.words import unshown
 
 LONGEST = 400
 """Characters of a value: a log may hold a megabyte in one value."""
-
-_UNWANTED = re.compile(f"[{UNSHOWN}]")
 
 
 class Safe(str):
@@ -26,7 +23,7 @@ def clean(value: object, longest: int = LONGEST) -> str:
     """Return printable text, cut to `longest`."""
     text = str(value)
     text = text if len(text) <= longest else f"{text[: longest - 1]}…"
-    return _UNWANTED.sub("\ufffd", text)
+    return text if text.isprintable() else unshown().sub("\ufffd", text)
 
 
 def tag(name: str, *children: object, **attributes: object) -> Safe:

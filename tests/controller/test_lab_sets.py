@@ -19,8 +19,8 @@ from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode.kernel.records import RunRecord, read, write
 from orchestrator.onnode.set import ledger
 from orchestrator.runset.submit import settle, submissions
-from orchestrator.scheduler import JobRequest
 from orchestrator.scheduler.command import Answer, ask
+from orchestrator.scheduler.job import JobRequest
 from orchestrator.scheduler.slurm import Slurm, parse_show
 
 if TYPE_CHECKING:

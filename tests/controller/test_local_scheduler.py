@@ -8,7 +8,7 @@ import pytest
 from until import until
 
 from orchestrator.errors import SchedulerError
-from orchestrator.scheduler import JobRequest
+from orchestrator.scheduler.job import JobRequest
 from orchestrator.scheduler.local import Local, members
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "a,b 'c' \"d\" $(e)"}

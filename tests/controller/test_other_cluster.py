@@ -16,7 +16,7 @@ from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.runset.submit import BUSY_AGAIN_S, submit
-from orchestrator.scheduler import Job, JobRequest
+from orchestrator.scheduler.job import Job, JobRequest
 from orchestrator.scheduler.slurm import Slurm
 
 Fake = Callable[[str, str], Path]

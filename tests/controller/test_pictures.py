@@ -40,7 +40,7 @@ from orchestrator.evidence.watch import Watch
 from orchestrator.mllog.reader import read_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord, read, write
 from orchestrator.runset.find import find_set, short_name
-from orchestrator.scheduler import Job
+from orchestrator.scheduler.job import Job
 from orchestrator.scheduler.slurm import Slurm
 
 SENT = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1_000)

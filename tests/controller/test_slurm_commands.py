@@ -10,7 +10,8 @@ import pytest
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.system import ENDED_STATES
-from orchestrator.scheduler import Job, JobRequest, slurm
+from orchestrator.scheduler import slurm
+from orchestrator.scheduler.job import Job, JobRequest
 from orchestrator.scheduler.slurm import Slurm
 
 Fake = Callable[[str, str], Path]

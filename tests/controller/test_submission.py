@@ -30,7 +30,7 @@ from orchestrator.runset.submit import (
     submissions,
     submit,
 )
-from orchestrator.scheduler import Job, JobRequest
+from orchestrator.scheduler.job import Job, JobRequest
 
 
 class Cluster:

@@ -17,7 +17,7 @@ from orchestrator.evidence.explanation import Explanation
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.scheduler import Job
+from orchestrator.scheduler.job import Job
 
 FOLDER = Path(__file__).resolve().parents[1] / "data/failures"
 JOB = "4411"

@@ -31,7 +31,7 @@ from orchestrator.evidence.quotes import Proof
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.log_ends import COUNT_BYTES, HEAD_BYTES, TAIL_BYTES, read_log_ends
 from orchestrator.onnode.policy.trouble import telling_line
-from orchestrator.scheduler import Job
+from orchestrator.scheduler.job import Job
 from orchestrator.scheduler.slurm_reasons import REASONS
 
 LETTERS = str.maketrans("0123456789", "ghijklmnop")

@@ -11,7 +11,7 @@ from orchestrator.cli.closing import closing_lines, explained
 from orchestrator.evidence.picture import SetPicture, look
 from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord, SetRecord, write
-from orchestrator.scheduler import Job
+from orchestrator.scheduler.job import Job
 
 SET_ID = "MI325X_08x08x32-flux1-20261124-100000-abcd"
 LOOK_UP = "https://r.example/v2/: dial tcp: lookup r.example on 192.0.2.53:53: no such host"

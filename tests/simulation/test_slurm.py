@@ -11,9 +11,9 @@ import pytest
 
 from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy.job_state import ending
-from orchestrator.scheduler import Job
 from orchestrator.scheduler import slurm as client
 from orchestrator.scheduler.command import Answer
+from orchestrator.scheduler.job import Job
 from orchestrator.scheduler.slurm import parse_queue, parse_show
 from orchestrator.simulation.engine import NEVER, Engine
 from orchestrator.simulation.slurm import Cluster, Reply, SimJob, Unsupported
