@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import ExitCode
 from orchestrator.words import quoted
@@ -15,12 +15,13 @@ SCORED = {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"}
 """Exit codes of commands that run and score a set."""
 
 
-class Action(NamedTuple):
+class Action:
     """An action of a command, its first word. `options`: those arguments that not all actions
     take."""
 
-    text: str
-    options: str
+    def __init__(self, text: str, options: str) -> None:
+        self.text = text
+        self.options = options
 
 
 class Command:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
@@ -19,7 +19,9 @@ from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import group_name
 from orchestrator.onnode.kernel.records import LIMIT, JobRecord
 from orchestrator.onnode.kernel.regular import open_regular
-from orchestrator.onnode.policy.queue import Queue, apply
+
+if TYPE_CHECKING:
+    from orchestrator.onnode.policy.queue import Queue
 
 MOST_BYTES = 64 << 20
 """The most bytes read from the start of one job's event file."""
@@ -67,8 +69,8 @@ class Told:
     lacking: dict[str, str] = field(default_factory=dict)
     """Of the last job: nodes that still have to pull the image, and their progress ("": waiting
     for a turn)."""
-    queue: Queue = field(default_factory=Queue)
-    """Of the last job: the runs it still has to do."""
+    queue: Queue | None = None
+    """Of the last job: the runs it still has to do; None before its first."""
 
 
 def read_told(evidence: SetEvidence) -> Told:
@@ -76,12 +78,12 @@ def read_told(evidence: SetEvidence) -> Told:
     told = Told()
     for job in evidence.jobs:
         noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
-        known, told.lacking, told.queue = set(), {}, Queue()
+        known, told.lacking, told.queue = set(), {}, None
         for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             if event.word in _PULLS:
                 _take_pull(told.lacking, event)
             elif event.word in _QUEUE:
-                apply(told.queue, event)
+                told.queue = _applied(told.queue, event)
             elif (one := _noted(event)) is not None:
                 noted[event.word].append(one)
                 known.add((event.word, one.node, one.run, one.attempt))
@@ -92,6 +94,14 @@ def read_told(evidence: SetEvidence) -> Told:
             if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
         ]
     return told
+
+
+def _applied(queue: Queue | None, event: Event) -> Queue:
+    from orchestrator.onnode.policy.queue import Queue, apply
+
+    queue = queue or Queue()
+    apply(queue, event)
+    return queue
 
 
 def _take_pull(lacking: dict[str, str], event: Event) -> None:

@@ -399,9 +399,9 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
     )
 
 
-def _is_due(run: RunPicture, queue: Queue) -> bool:
+def _is_due(run: RunPicture, queue: Queue | None) -> bool:
     """Return whether the working job will try a failed run again."""
-    is_left = not queue.most or run.run in queue.missing or run.run in queue.in_hand
+    is_left = not queue or not queue.most or run.run in queue.missing or run.run in queue.in_hand
     return run.state in ("failed", "interrupted") and is_left
 
 

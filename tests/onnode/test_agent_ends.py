@@ -138,7 +138,7 @@ def test_kill_9_before_the_run_begins(one: Bench) -> None:
 def test_kill_9_of_what_starts_the_runs(one: Bench) -> None:
     agent = one.agent()
     training(one, agent)
-    [warden] = [one for one in children(agent.process.pid) if "contents.py" not in command_of(one)]
+    [warden] = [one for one in children(agent.process.pid) if "contents.sh" not in command_of(one)]
     os.kill(warden, signal.SIGKILL)
     assert agent.hear("gone") and agent.end() == 1
     assert agent.record(1)["exit"] == 125

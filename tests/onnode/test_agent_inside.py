@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +14,7 @@ from processes import see_them_go
 from until import until
 
 from orchestrator.onnode.agent.contents import ContentReader
+from orchestrator.onnode.agent.executor import Conversation
 from orchestrator.onnode.agent.inside import Inside
 from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.kernel.waiting import Waiting
@@ -31,7 +32,7 @@ def readers(agent: Agent) -> list[int]:
     for one in (
         Path(f"/proc/{agent.process.pid}/task/{agent.process.pid}/children").read_text().split()
     ):
-        if "contents.py" in Path(f"/proc/{one}/cmdline").read_text():
+        if "contents.sh" in Path(f"/proc/{one}/cmdline").read_text():
             found.append(int(one))
     return found
 
@@ -70,16 +71,19 @@ def test_a_reader_that_was_killed_is_started_again(made: Bench) -> None:
 def test_an_image_without_python_is_asked_once(tmp_path: Path) -> None:
     asked = []
 
-    def command(words: list[str], *, interactive: bool) -> list[str]:
-        asked.append(words)
-        return ["true"]
+    def converse(
+        waiting: Waiting, script: str, hear: Callable[[str], object], at_end: Callable[[], object]
+    ) -> Conversation:
+        asked.append(script)
+        at_end()
+        return Conversation()
 
     node = SimpleNamespace(
         channel=str(tmp_path),
         program=Program({"lib/agent/contents.py": b""}),
         settings=SimpleNamespace(mounts=()),
     )
-    executor = SimpleNamespace(inside="/orch", code="/code", command=command)
+    executor = SimpleNamespace(inside="/orch", code="/code", converse=converse)
     inside = Inside(node, Waiting(), executor)  # type: ignore[arg-type]
     assert inside.contents() == {}
     found: list[dict[str, str]] = []

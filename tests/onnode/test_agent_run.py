@@ -37,7 +37,7 @@ def run(
     assert [
         path.name
         for path in agent.channel.iterdir()
-        if path.name not in ("hold_pid", "environment.sh", "contents.py")
+        if path.name not in ("hold_pid", "environment.sh", "contents.py", "contents.sh")
     ] == []
     return fields, agent
 

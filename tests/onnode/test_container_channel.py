@@ -1,17 +1,20 @@
-"""A container that does not see the folder of its job ends with a word, and never says that it is up."""
+"""The shell of a container: it ends with a word if it does not see the folder of its job, and talks with scripts."""
 
 from __future__ import annotations
 
+import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from signal import SIGKILL
 from types import SimpleNamespace
 
 import pytest
-from until import LIMIT_S
+from until import LIMIT_S, until
 
 from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.waiting import Failed, Waiting
+from orchestrator.onnode.kernel.waiting import Failed, Partner, Waiting, end_session
 
 
 def shell(text: str) -> subprocess.CompletedProcess[str]:
@@ -29,6 +32,19 @@ def test_an_engine_with_another_tmp(tmp_path: Path) -> None:
         list(tmp_path.iterdir()) == []
     )  # opened for reading and writing it would be a file, and every run would hang
     assert _NOT_SEEN in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("users", "lines"),
+    [("0 0 4294967295", ["up"]), ("0 1000 1\n1 100000 65536", ["mapped", "up"])],
+)
+def test_the_shell_says_whose_root_it_has(tmp_path: Path, users: str, lines: list[str]) -> None:
+    for pipe in ("request", "status"):
+        os.mkfifo(tmp_path / pipe)
+    (tmp_path / "uid_map").write_text(f"         {users}\n")
+    text = (_SHELL % ("", "")).replace("/orch/", f"{tmp_path}/")
+    done = shell(text.replace("/proc/self/uid_map", f"{tmp_path}/uid_map"))
+    assert (done.returncode, done.stdout.splitlines()) == (0, lines)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +93,87 @@ def test_engines_that_map_users_are_the_reason(
     executor._waiting, executor._up = Waiting(), False
     executor._client = SimpleNamespace(process=subprocess.Popen(["false"]))  # type: ignore[assignment]
     executor._client.process.wait()
+    executor._is_mapped = "name=" in options
+    assert ("another user" in executor.unlike_root()) == (options != "name=seccomp")
     with pytest.raises(Failed) as failed:
         executor.await_up()
     assert reason in str(failed.value.args)
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[tuple[Path, ContainerExecutor, Waiting]]:
+    """A channel, and an executor whose client is the container's shell, as a process of this host."""
+    for pipe in ("request", "status"):
+        os.mkfifo(tmp_path / pipe)
+    text = (_SHELL % ("", "")).replace("/orch/", f"{tmp_path}/").replace("/results/", "/nowhere/")
+    waiting, said = Waiting(), list[str]()
+    executor = ContainerExecutor.__new__(ContainerExecutor)
+    executor._node = SimpleNamespace(channel=str(tmp_path))  # type: ignore[assignment]
+    executor._conversation, executor._conversations = None, 0
+    executor._client = Partner(
+        waiting, ["bash", "-c", text, "container"], said.append, executor._lose, errors=2
+    )
+    waiting.wait(lambda: "up" in said)
+    yield tmp_path, executor, waiting
+    executor._client.input.close()
+    end_session(executor._client.process)
+    executor._client.process.wait()
+    executor._client.leave(waiting)
+
+
+ECHO = 'echo $$\nwhile read -r line; do echo "heard $line"; done\n'
+
+
+def test_lines_to_and_from_a_script_beside_the_runs(
+    channel: tuple[Path, ContainerExecutor, Waiting],
+) -> None:
+    folder, executor, waiting = channel
+    (folder / "echo.sh").write_text(ECHO)
+    heard, ended = list[str](), list[bool]()
+    talk = executor.converse(waiting, "echo.sh", heard.append, lambda: ended.append(True))
+    for line in ("one", "two"):
+        assert talk.tell(line)
+    waiting.wait(lambda: len(heard) == 3)
+    assert heard[1:] == ["heard one", "heard two"] and not ended
+    talk.close()  # it ends with its input
+    until(lambda: not Path(f"/proc/{heard[0]}").exists())
+    assert not talk.tell("three") and {one.name for one in folder.iterdir()} == {
+        "request",
+        "status",
+        "echo.sh",
+    }
+
+
+@pytest.mark.parametrize("what", ["the script", "the container"])
+def test_a_conversation_that_is_cut_off(
+    channel: tuple[Path, ContainerExecutor, Waiting], what: str
+) -> None:
+    folder, executor, waiting = channel
+    (folder / "echo.sh").write_text(ECHO)
+    heard, ended = list[str](), list[bool]()
+    talk = executor.converse(waiting, "echo.sh", heard.append, lambda: ended.append(True))
+    waiting.wait(lambda: heard)
+    os.kill(int(heard[0]) if what == "the script" else executor._client.process.pid, SIGKILL)
+    waiting.wait(lambda: ended)
+    assert ended == [True] and not talk.tell("more")
+    talk.close()
+
+
+def test_a_conversation_that_was_given_up_says_nothing_in_the_next(
+    channel: tuple[Path, ContainerExecutor, Waiting],
+) -> None:
+    folder, executor, waiting = channel
+    (folder / "slow.sh").write_text(f"read -r line <{folder}/go\necho late\n")
+    (folder / "echo.sh").write_text(ECHO)
+    os.mkfifo(folder / "go")
+    first, second = list[str](), list[str]()
+    executor.converse(waiting, "slow.sh", first.append, lambda: None).close()
+    talk = executor.converse(waiting, "echo.sh", second.append, lambda: None)
+    waiting.wait(lambda: second)
+    with open(os.open(folder / "go", os.O_RDWR), "w") as go:
+        go.write("go\n")
+        go.flush()
+        talk.tell("now")
+        waiting.wait(lambda: len(second) == 2)
+    assert first == [] and second[1] == "heard now"
+    talk.close()

@@ -61,6 +61,8 @@ class Node:
 
     top: Path
     settings: dict[str, Any] = field(default_factory=dict)
+    alone: bool = True
+    """No container follows."""
 
     def __post_init__(self) -> None:
         for name in ("sys", "dev/shm", "bin", "run", "logs", "tmp", "data/train", "nodes/n1"):
@@ -236,7 +238,7 @@ class Node:
 
     def output_of_checks(self) -> list[str]:
         with self.environment(), captured() as lines:
-            checks = Checks(self.real(), self.engine)
+            checks = Checks(self.real(), self.engine, alone=self.alone)
             while not checks.done and (left := checks.deadline - time.monotonic()) > 0:
                 if select.select([checks], [], [], left)[0]:
                     checks.read()

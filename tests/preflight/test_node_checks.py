@@ -86,7 +86,7 @@ def started(node: Node, seconds: int) -> Checks:
     node.tool("amd-smi", f"trap '' TERM; : >{hangs}; sleep 10000 & while :; do sleep 10000; done")
     node.settings["PREFLIGHT_CHECK_S"] = seconds
     with node.environment():
-        checks = Checks(node.real(), node.engine)
+        checks = Checks(node.real(), node.engine, alone=True)
     # On a busy machine the tool's time can be over before its first line.
     until(lambda: hangs.exists() or select.select([checks], [], [], 0)[0])
     return checks
@@ -220,6 +220,9 @@ def test_whose_root_containers_have(
     node.tool(engine, f"[[ $1 == info ]] && echo {shlex.quote(told)}")
     row = node.check(**settings, ENGINE_COMMAND=[engine]).rows["engine"]
     assert row.line.startswith(line) and remedy in row.remedy
+    node.alone = False
+    row = node.check(**settings, ENGINE_COMMAND=[engine]).rows["engine"]
+    assert row.line == f"pass: {engine} answers"  # the container's shell sees it
 
 
 def test_a_tmp_that_is_private_to_jobs_is_named(

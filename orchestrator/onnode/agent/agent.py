@@ -285,7 +285,7 @@ class NodeAgent:
             ):
                 self._pull()
         if checked:
-            self._start_checks()
+            self._start_checks(alone=not pull)
         from .network import look  # while the checks are running
 
         network = look(node)
@@ -307,10 +307,10 @@ class NodeAgent:
         self.engine = pull(self.node, self.waiting)
         self.node.say("pulled", self.engine.image_id)
 
-    def _start_checks(self) -> None:
+    def _start_checks(self, *, alone: bool) -> None:
         from .checks import Checks
 
-        checks = self.checks = Checks(self.node, self.engine)
+        checks = self.checks = Checks(self.node, self.engine, alone=alone)
 
         def read() -> None:
             checks.read()
@@ -361,6 +361,8 @@ class NodeAgent:
         if container is not None:
             for text in network.check_inside(container.await_up()):
                 node.say("trouble", text)
+            if text := container.unlike_root():
+                node.say("note", text)
         if node.settings.nnodes > 1:
             wanted = node.settings.launch_master == "address" or node.settings.launch_hosts
             name = container.host if container is not None else self._host_name()

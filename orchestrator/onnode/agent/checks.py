@@ -43,6 +43,7 @@ _JOBS: Jobs = {
     "rdma": (host.rdma,),
     "leftovers": (leftovers,),
 }
+_ALONE: dict[gpu.Check, gpu.Check] = {host.engine: host.engine_and_its_users}
 _GPUS = "gpu_count gpu_model gpu_memory gpu_errors gpu_processes gpu_links"
 _GPU_NAMES = _GPUS.split()
 NAMES = (*_GPU_NAMES, *" ".join(_JOBS).split())
@@ -59,7 +60,8 @@ class Checks:
     """Call `read` when `fileno` is readable; `finish` when `done`, or at `deadline`
     (time.monotonic())."""
 
-    def __init__(self, node: Node, engine: EngineState) -> None:
+    def __init__(self, node: Node, engine: EngineState, *, alone: bool) -> None:
+        """`alone`: no container follows."""
         self._node, self._rest, self.done = node, b"", False
         self._missing = list(NAMES)
         self._seconds = node.settings.preflight_check_s
@@ -68,14 +70,14 @@ class Checks:
         os.set_blocking(self._pipe, False)
         for name in node.settings.preflight_skip:
             self._tell(name, "skip", 0, "switched off (preflight.skip)", "")
-        gpus: Jobs = {_GPUS: gpu.checks(node)}
+        jobs = {**_JOBS, _GPUS: gpu.checks(node)}
         if told := gpu.untold(node):
-            gpus = {}
+            del jobs[_GPUS]
             for name in _GPU_NAMES:
                 self._tell(name, told[0], 0, *told[1:])
         wanted = {
-            names: job
-            for names, job in {**_JOBS, **gpus}.items()
+            names: tuple(_ALONE.get(check, check) for check in job) if alone else job
+            for names, job in jobs.items()
             if set(names.split()) & set(self._missing)
         }
         self._running = {_start(job, node, engine, write): names for names, job in wanted.items()}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..kernel.proxy import registry_in
 from ..kernel.settings import Settings
 from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from . import users
-from .executor import Executor
+from .executor import Conversation, Executor
 from .hidden import hidden, make_hidden
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal, shortened
 from .remover import Remover
@@ -21,12 +22,14 @@ from .remover import Remover
 _END_S = 5
 _REMOVE_S = 30
 
+_END = "ended"
+"""The last line of a conversation."""
 _NOT_SEEN = "the engine does not see the folder of the job"
 # Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. The
 # container's first process ends with its input, a pipe of the agent, and everything in it too. The
-# pipe carries signals for runs. The engine's `exec` would cost 0.1 s of processor per node and run,
-# between run_stop and run_start, and a killed client would leave its process running. Each run has
-# its own process group, which is killed before the next run.
+# pipe carries signals for runs, and scripts to converse with. The engine's `exec` would cost 0.1 s
+# of processor per node, and for each run between run_stop and run_start, and a killed client would
+# leave its process running. Each run has its own process group, which is killed before the next.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
   for one in /results/* /results/.[!.]*; do
@@ -57,11 +60,17 @@ for place in "${@:3}"; do
   tried=$place/.orch.$HOSTNAME.$$
   { mkdir "$tried" && rmdir "$tried"; } 2>/dev/null || echo "unwritable $place"
 done
+read -r _ root _ </proc/self/uid_map && [ "$root" = 0 ] || echo mapped
 serve </dev/null >/dev/null 2>&1 &
 %s%s
 echo up
-while read -r word group; do kill "-$word" -- "-$group" 2>/dev/null; done
-"""
+while read -r word name number; do
+  case $word in
+    converse) { bash "/orch/$name"; echo END; } <"/orch/ask.$number" >"/orch/answer.$number" & ;;
+    *) kill "-$word" -- "-$name" ;;
+  esac 2>/dev/null
+done
+""".replace("END", _END)
 # torchrun in the container sorts the nodes by this.
 _TELL_HOST = f"""
 asked='python3 -ISc "{HOST_NAME}" || hostname -f'
@@ -268,7 +277,10 @@ class ContainerExecutor(Executor):
         super().__init__("/orch", node.settings.code_dir)
         self._node, self._waiting, self._name = node, waiting, name
         self._up, self._told = False, list[str]()
+        self._conversation: _ContainerConversation | None = None
+        self._conversations = 0
         self._unwritable: list[str] = []
+        self._is_mapped = False
         self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
@@ -287,7 +299,7 @@ class ContainerExecutor(Executor):
             self._remover = Remover(node, name)
             try:
                 self._client = Partner(
-                    waiting, argv, self._said, errors=errors, held=[self._remover.held]
+                    waiting, argv, self._said, self._lose, errors=errors, held=[self._remover.held]
                 )
             except OSError:
                 self._remover.end()
@@ -308,13 +320,29 @@ class ContainerExecutor(Executor):
         said = self._waiting.call(inspect, self._node.settings.preflight_check_s)[1].strip()
         return int(said) if said.isdigit() else 0
 
-    def command(
-        self, argv: list[str], *, debugger: bool = False, interactive: bool = False
-    ) -> list[str]:
+    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
         # A debugger needs more rights than the container has; an engine without them refuses.
         more = ["--privileged"] if debugger else []
-        more += ["--interactive"] if interactive else []
         return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
+
+    def converse(
+        self,
+        waiting: Waiting,
+        script: str,
+        hear: Callable[[str], object],
+        at_end: Callable[[], object],
+    ) -> Conversation:
+        self._conversations += 1
+        place = self._node.channel, self._conversations
+        made = self._conversation = _ContainerConversation(waiting, *place, hear, at_end)
+        if not self._client.tell(f"converse {script} {self._conversations}"):
+            made.close()
+            raise OSError("the container has ended")
+        return made
+
+    def _lose(self) -> None:
+        if self._conversation is not None:
+            self._conversation.lose()
 
     def _said(self, line: str) -> None:
         if line == "up":
@@ -322,6 +350,8 @@ class ContainerExecutor(Executor):
             self._remover.made()
         elif line.startswith("unwritable "):
             self._unwritable.append(line.removeprefix("unwritable "))
+        elif line == "mapped":
+            self._is_mapped = True
         elif line.startswith("host "):
             self.host = line[5:]
         elif line.startswith("rdma "):
@@ -337,7 +367,8 @@ class ContainerExecutor(Executor):
             words = self._node.last_words(3)
             text = _unseen(self._node, words)
             if text or _NOT_SEEN in words:
-                text = self._users() or text
+                mapped = self._users()
+                text = f"{mapped} ({self._node.last_words(1)})" if mapped else text
             raise Failed("container", text or f"the container ended at once: {words}")
         if self._unwritable:
             places = ", ".join(self._unwritable)
@@ -347,6 +378,10 @@ class ContainerExecutor(Executor):
             )
         return self._told
 
+    def unlike_root(self) -> str:
+        """Return how root of the running container differs from root here; "" if it does not."""
+        return self._users() if self._is_mapped else ""
+
     def _users(self) -> str:
         """Return why the container's root may not be root here."""
         settings = self._node.settings
@@ -354,10 +389,9 @@ class ContainerExecutor(Executor):
         kind = users.mapped(settings, told.decode("utf-8", "replace")) if status == 0 else ""
         if not kind:
             return ""
-        words = self._node.last_words(1)
         return (
             f"root of the container is another user on this node ({settings.engine}: {kind}): "
-            f"{users.remedy(settings, kind)} ({words})"
+            f"{users.remedy(settings, kind)}"
         )
 
     def start(self, name: str) -> None:
@@ -394,3 +428,54 @@ class ContainerExecutor(Executor):
             self._remover.leave()
         else:
             self._remover.end()
+
+
+class _ContainerConversation(Conversation):
+    """With pipes of its own: an earlier process may still read."""
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        channel: str,
+        number: int,
+        hear: Callable[[str], object],
+        at_end: Callable[[], object],
+    ) -> None:
+        self._waiting, self._hear, self._at_end = waiting, hear, at_end
+        self._is_over = False
+        self._paths = [f"{channel}/{pipe}.{number}" for pipe in ("ask", "answer")]
+        self._fds: list[int] = []
+        for path in self._paths:
+            os.mkfifo(path, 0o600)
+            # Open at both ends: no open ever waits.
+            self._fds.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+        waiting.watch_lines(self._fds[1], self._take)
+
+    def _take(self, line: str) -> None:
+        if line == _END:
+            self.lose()
+        elif not self._is_over:
+            self._hear(line)
+
+    def lose(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._at_end()
+
+    def tell(self, line: str) -> bool:
+        if self._is_over:
+            return False
+        try:
+            os.write(self._fds[0], f"{line}\n".encode())
+        except OSError:  # it does not read
+            return False
+        return True
+
+    def close(self) -> None:
+        self._is_over = True
+        if self._fds:
+            self._waiting.forget(self._fds[1])
+        while self._fds:
+            os.close(self._fds.pop())
+            with contextlib.suppress(OSError):
+                os.unlink(self._paths.pop())

@@ -34,23 +34,13 @@ CODE_ENDS: tuple[str, ...] = (
 )
 CODE_ENDS += (".cuh", ".h", ".hpp", ".hip", ".jinja", ".patch")
 SKIPPED = {"__pycache__", "logs", "results", "outputs", "wandb", "mlruns", "nemo_experiments"}
-LIBRARIES = (
-    "librccl.so*",
-    "libnccl.so*",
-    "librccl-net*.so*",
-    "libnccl-net*.so*",
-    "libamdhip64.so*",
-    "libhsa-runtime64.so*",
-    "libMIOpen.so*",
-    "libhipblaslt.so*",
-    "librocblas.so*",
-    "libibverbs.so*",
-    "librdmacm.so*",
-    "libmlx5.so*",
-    "libionic.so*",
-    "libbnxt_re*.so*",
-    "libibverbs/*.so",
+LIBRARY = re.compile(
+    r"lib(?:rccl|nccl|(?:rccl|nccl)-net.*|amdhip64|hsa-runtime64|MIOpen|hipblaslt|rocblas|ibverbs|"
+    r"rdmacm|mlx5|ionic|bnxt_re.*)\.so.*",
+    re.DOTALL,
 )
+PROVIDER = re.compile(r"[^.].*\.so", re.DOTALL)
+"""In libibverbs/."""
 SMALL = re.compile(
     r"tokenizer.*|.*config\.json|vocab.*|merges\.txt|special_tokens_map\.json|added_tokens\.json|"
     r".*\.(?:tiktoken|spm)|sentencepiece.*|spiece\.model|.*index\.json"
@@ -167,8 +157,12 @@ def libraries() -> Iterator[tuple[str, str]]:
             with open(path, encoding="utf-8", errors="replace") as file:
                 yield "rocm", file.readline().strip()[:60]
     for place in dict.fromkeys(places):
-        for pattern in LIBRARIES:
-            for path in sorted(glob.glob(os.path.join(place, pattern))):
+        for folder, wanted in ((place, LIBRARY), (os.path.join(place, "libibverbs"), PROVIDER)):
+            try:
+                names = os.listdir(folder)  # once: some have thousands of files
+            except OSError:
+                continue
+            for path in (os.path.join(folder, one) for one in names if wanted.fullmatch(one)):
                 real = os.path.realpath(path)
                 if os.path.isfile(real):
                     yield path, f"{os.path.basename(real)}, {os.path.getsize(real)} bytes"

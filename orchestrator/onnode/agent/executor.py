@@ -10,11 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..kernel.mllog_tail import MAX_LINE
-from ..kernel.waiting import Failed, read_piece
+from ..kernel.waiting import Failed, Waiting, read_piece
 
 _PIECE = 1 << 18
 _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, missing before Python 3.10
 _KINDS = ("script", "out")
+
+
+class Conversation:
+    """Lines to and from a process beside the runs."""
+
+    def tell(self, line: str) -> bool:
+        """Send a line; return False if it no longer reads."""
+        return False
+
+    def close(self) -> None:
+        """End it. In a container it ends with its input, and hears nothing more."""
 
 
 class Executor:
@@ -48,12 +59,20 @@ class Executor:
         """Return the ancestor of all runs on this host; 0 if unknown."""
         return 0
 
-    def command(
-        self, argv: list[str], *, debugger: bool = False, interactive: bool = False
-    ) -> list[str]:
-        """Return a command that runs `argv` with the runs; `debugger`: it inspects processes;
-        `interactive`: it reads input."""
+    def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
+        """Return a command that runs `argv` with the runs; `debugger`: it inspects processes."""
         return argv
+
+    def converse(
+        self,
+        waiting: Waiting,
+        script: str,
+        hear: Callable[[str], object],
+        at_end: Callable[[], object],
+    ) -> Conversation:
+        """Start a bash script of the channel beside the runs; `hear` gets its lines. One at a time.
+        Raises OSError."""
+        raise OSError("nothing can run yet")
 
     def start(self, name: str) -> None:
         """Start the script of the run `name`."""

@@ -22,17 +22,24 @@ MAX_ENTRIES = 2000
 """Names of data compared between nodes."""
 
 
-def engine(node: Node, state: EngineState) -> Rows:
-    name, command = node.settings.engine, " ".join(node.settings.engine_command)
-    if name == "none":
-        yield "engine", "skip", "runs start on the host, without a container", ""
-    elif state.state == "up":
+def engine_and_its_users(node: Node, state: EngineState) -> Rows:
+    """For checks without a container, whose shell shows whose root it has at less cost."""
+    if state.state == "up":
         from . import users
 
         status, told = ask(users.question(node.settings), node.settings.preflight_check_s / 4)
         if kind := users.mapped(node.settings, told) if status == 0 else "":
             yield from users.verdict(node.settings, kind)
-        elif name == "docker" and mounts.is_hidden(node):
+            return
+    yield from engine(node, state)
+
+
+def engine(node: Node, state: EngineState) -> Rows:
+    name, command = node.settings.engine, " ".join(node.settings.engine_command)
+    if name == "none":
+        yield "engine", "skip", "runs start on the host, without a container", ""
+    elif state.state == "up":
+        if name == "docker" and mounts.is_hidden(node):
             text = f"the engine does not see {node.channels} of the job: it is private to jobs"
             remedy = "give the site a local container.channel_dir that is not, such as /var/tmp"
             yield "engine", "fail", text, remedy

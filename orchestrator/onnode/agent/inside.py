@@ -1,33 +1,34 @@
 """The content of this node's container, collected when nothing is timed: at its start, and at the
 end of each run.
 
-contents.py runs inside and hashes each part. It lives as long as the agent, since the engine needs
-longer to start it than it needs to read again. Its lists go into the set's folder once per hash,
-for all nodes: inside/<part>-<hash>.tsv.
+contents.py runs inside and hashes each part. It lives as long as the agent, and reads only what has
+changed. Its lists go into the set's folder once per hash, for all nodes: inside/<part>-<hash>.tsv.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from shlex import join
 from typing import Any
 
 from ..kernel.layout import CONTENT_PARTS
 from ..kernel.records import write_bytes
-from ..kernel.waiting import Partner, Waiting, end_session
-from .executor import Executor
-from .node import Node, host_environment
+from ..kernel.waiting import Waiting
+from .executor import Conversation, Executor
+from .node import Node
 from .observers import Observer
 
 LIMIT_S = 12.0
-"""The script stops after eight seconds; the engine starts it."""
-_SCRIPT = "contents.py"
+"""The program stops after eight seconds."""
+_PROGRAM, _SCRIPT = "contents.py", "contents.sh"
 # The runs' environment names the places of caches. An image without Python has no known content. A
 # Python older than 3.7 cannot read the script, and ends with 1.
 _START = """
-. "$0/environment.sh" >/dev/null 2>&1
+channel=${0%/*}
+. "$channel/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
-  "$python" -I -S -B "$0/contents.py" "$@" && exit
+  "$python" -I -S -B "$channel/contents.py" "$@" && exit
 done
 """
 
@@ -42,7 +43,7 @@ class Inside:
         self._node, self._waiting, self._executor = node, waiting, executor
         self._is_possible = True
         """False: the image has no Python."""
-        self._partner: Partner | None = None
+        self._reader: Conversation | None = None
         self._then: Callable[[Contents], object] | None = None
         """Whom to give the content that is being collected."""
         self._lists: dict[str, list[str]] = {}
@@ -55,35 +56,27 @@ class Inside:
             return
         self._then, self._lists, self._hashes = then, {}, {}
         try:
-            if self._partner is None or not self._partner.tell("again"):
+            if self._reader is None or not self._reader.tell("again"):
                 self.close()
-                self._partner = self._start()
+                self._reader = self._start()
         except OSError as error:
             self._node.log(f"the content of its container is unknown: {error}")
             self._end()
         else:
             self._waiting.after("inside", LIMIT_S, self._lose)
 
-    def _start(self) -> Partner:
+    def _start(self) -> Conversation:
         """Start contents.py, which reads once unasked. Raises OSError."""
-        script = f"{self._node.channel}/{_SCRIPT}"
-        if not os.path.exists(script):
-            write_bytes(script, self._node.program.files[f"lib/agent/{_SCRIPT}"], sync=False)
-            os.chmod(script, 0o644)
+        program = self._node.program.files[f"lib/agent/{_PROGRAM}"]
         mounts = [mount.split("\t") for mount in self._node.settings.mounts]
-        data = [mount[2] for mount in mounts if len(mount) > 2]
-        executor = self._executor
-        words = ["bash", "-c", _START, executor.inside, executor.code, *data]
-        on_host = executor.inside != "/orch"
-        with open(os.devnull, "wb") as errors:
-            return Partner(
-                self._waiting,
-                executor.command(words, interactive=True),
-                self._take,
-                self._lose,
-                errors=errors,
-                environment=host_environment() if on_host else None,
-            )
+        words = [self._executor.code, *(mount[2] for mount in mounts if len(mount) > 2)]
+        script = f"set -- {join(words)}\n{_START}".encode("utf-8", "surrogateescape")
+        for name, content in ((_PROGRAM, program), (_SCRIPT, script)):
+            path = f"{self._node.channel}/{name}"
+            if not os.path.exists(path):
+                write_bytes(path, content, sync=False)
+                os.chmod(path, 0o644)
+        return self._executor.converse(self._waiting, _SCRIPT, self._take, self._lose)
 
     def _take(self, line: str) -> None:
         if self._then is None:
@@ -117,13 +110,10 @@ class Inside:
             self.close()
 
     def close(self) -> None:
-        """End contents.py. In a container it ends with its input."""
-        partner, self._partner = self._partner, None
-        if partner is not None:
-            partner.input.close()
-            end_session(partner.process)
-            partner.process.wait()
-            partner.leave(self._waiting)
+        """End contents.py."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _keep(self) -> None:
         """Write the lists that the set lacks."""

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+from collections.abc import Callable
 from typing import NoReturn
 
-from ..kernel.waiting import Waiting, exit_code, stand_alone
-from .executor import Executor
+from ..kernel.waiting import Partner, Waiting, end_session, exit_code, stand_alone
+from .executor import Conversation, Executor
 from .node import Node, host_environment
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -49,6 +51,15 @@ class HostExecutor(Executor):
     def signal(self, word: str, pid: str) -> None:
         self._ask(word)
 
+    def converse(
+        self,
+        waiting: Waiting,
+        script: str,
+        hear: Callable[[str], object],
+        at_end: Callable[[], object],
+    ) -> Conversation:
+        return _HostConversation(waiting, f"{self.inside}/{script}", hear, at_end)
+
     def _ask(self, line: str) -> None:
         # The end of its messages shows its end.
         with contextlib.suppress(OSError):
@@ -59,6 +70,29 @@ class HostExecutor(Executor):
             os.close(self._requests)
             self._gone = True
             os.waitpid(self._pid, 0)
+
+
+class _HostConversation(Conversation):
+    def __init__(
+        self,
+        waiting: Waiting,
+        script: str,
+        hear: Callable[[str], object],
+        at_end: Callable[[], object],
+    ) -> None:
+        self._waiting = waiting
+        errors, environment = subprocess.DEVNULL, host_environment()
+        argv = ["bash", script]
+        self._partner = Partner(waiting, argv, hear, at_end, errors=errors, environment=environment)
+
+    def tell(self, line: str) -> bool:
+        return self._partner.tell(line)
+
+    def close(self) -> None:
+        self._partner.input.close()
+        end_session(self._partner.process)
+        self._partner.process.wait()
+        self._partner.leave(self._waiting)
 
 
 class _Reaper:

@@ -11,6 +11,7 @@ import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from .files import PathLike
@@ -36,6 +37,8 @@ _UNSHOWN_BUT_UNIT = {code: " " for code in _CODES if chr(code) != UNIT}
 
 @dataclass(frozen=True)
 class Event:
+    """A line of the file, its cells in order. `ms`: Unix milliseconds; `node`: "" for the job."""
+
     ms: int
     source: str
     word: str
@@ -112,15 +115,19 @@ def parse_word(line: bytes, known: set[str] | frozenset[str]) -> tuple[str, str,
 
 
 _NUMBER = f"{UNIT}([0-9]{{1,15}})"
-_PONG = re.compile(
-    f"pong\t([^\t]{{1,255}})\t[^{UNIT}\t]{{0,20}}(?:{UNIT}([0-9.]{{1,40}}){4 * _NUMBER})?"
-)
+
+
+@cache
+def _pong() -> re.Pattern[str]:  # `status` reads events and no pongs
+    return re.compile(
+        f"pong\t([^\t]{{1,255}})\t[^{UNIT}\t]{{0,20}}(?:{UNIT}([0-9.]{{1,40}}){4 * _NUMBER})?"
+    )
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
     """Return (node, attempt, pulse) of a reply to a ping, by far the most frequent line; None for
     others. Between runs: attempt "", no pulse."""
-    pong = _PONG.fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
+    pong = _pong().fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
     if pong is None:
         return None
     node, attempt, quiet, began, interval, stopped = pong.groups()
