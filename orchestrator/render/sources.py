@@ -35,6 +35,8 @@ def origins_table(entry: Entry, names: Mapping[str, str]) -> bytes:
 
 
 def _cell(text: str) -> str:
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else " " for char in text)
 
 
