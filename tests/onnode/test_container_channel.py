@@ -177,3 +177,14 @@ def test_a_conversation_that_was_given_up_says_nothing_in_the_next(
         waiting.wait(lambda: len(second) == 2)
     assert first == [] and second[1] == "heard now"
     talk.close()
+
+
+def test_a_conversation_without_its_second_pipe_leaves_nothing(
+    channel: tuple[Path, ContainerExecutor, Waiting],
+) -> None:
+    folder, executor, waiting = channel
+    (folder / "answer.1").write_text("")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileExistsError):
+        executor.converse(waiting, "echo.sh", print, print)
+    assert os.listdir("/proc/self/fd") == before and not (folder / "ask.1").exists()

@@ -443,13 +443,19 @@ class _ContainerConversation(Conversation):
     ) -> None:
         self._waiting, self._hear, self._at_end = waiting, hear, at_end
         self._is_over = False
-        self._paths = [f"{channel}/{pipe}.{number}" for pipe in ("ask", "answer")]
-        self._fds: list[int] = []
-        for path in self._paths:
-            os.mkfifo(path, 0o600)
-            # Open at both ends: no open ever waits.
-            self._fds.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
-        waiting.watch_lines(self._fds[1], self._take)
+        self._pipes: list[tuple[str, int]] = []
+        try:
+            for pipe in ("ask", "answer"):
+                path = f"{channel}/{pipe}.{number}"
+                os.mkfifo(path, 0o600)
+                # Open at both ends: no open ever waits.
+                fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._pipes.append((path, fd))
+        except OSError:  # a full folder
+            self.close()
+            raise
+        (_, self._input), (_, output) = self._pipes
+        waiting.watch_lines(output, self._take)
 
     def _take(self, line: str) -> None:
         if line == _END:
@@ -466,16 +472,16 @@ class _ContainerConversation(Conversation):
         if self._is_over:
             return False
         try:
-            os.write(self._fds[0], f"{line}\n".encode())
+            os.write(self._input, f"{line}\n".encode())
         except OSError:  # it does not read
             return False
         return True
 
     def close(self) -> None:
         self._is_over = True
-        if self._fds:
-            self._waiting.forget(self._fds[1])
-        while self._fds:
-            os.close(self._fds.pop())
+        pipes, self._pipes = self._pipes, []
+        for path, fd in pipes:
+            self._waiting.forget(fd)
+            os.close(fd)
             with contextlib.suppress(OSError):
-                os.unlink(self._paths.pop())
+                os.unlink(path)
