@@ -25,10 +25,9 @@ _PROGRAM, _SCRIPT = "contents.py", "contents.sh"
 # The runs' environment names the places of caches. An image without Python has no known content. A
 # Python older than 3.7 cannot read the script, and ends with 1.
 _START = """
-channel=${0%/*}
-. "$channel/environment.sh" >/dev/null 2>&1
+. "${0%/*}/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
-  "$python" -I -S -B "$channel/contents.py" "$@" && exit
+  "$python" -I -S -B "${0%/*}/contents.py" "$@" && exit
 done
 """
 
