@@ -137,6 +137,8 @@ def test_flux1_on_eight_nodes_of_ten(sets: Sets) -> None:
         attempt = 2 if run in (2, 4) else 1
         nodes = done.state(run, attempt)["nodes"]
         assert len(nodes) == 8 and nodes == sorted(nodes), "rank 0 is where c10d has it"
+        # Also where the engine refuses `exec` in a container with unlimited locked memory.
+        assert done.state(run, attempt)["inside"]["*"]["code"]
         assert "run_stop" in done.log(run, attempt) and "run_stop" not in done.log(run, attempt, 1)
     crashed = done.state(2, 1)
     assert (crashed["outcome"], crashed["exit_codes"]["node9"]) == ("infrastructure", 0)
