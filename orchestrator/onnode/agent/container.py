@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -408,6 +407,8 @@ class ContainerExecutor(Executor):
         """Wait for its end; force it after too long."""
         self._await_end()
         if _shared(self._node):  # the first node to arrive
+            import shutil
+
             shutil.rmtree(_shared_place(self._node), ignore_errors=True)
 
     def _await_end(self) -> None:
