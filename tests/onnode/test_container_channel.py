@@ -132,12 +132,12 @@ def test_lines_to_and_from_a_script_beside_the_runs(
     heard, ended = list[str](), list[bool]()
     talk = executor.converse(waiting, "echo.sh", heard.append, lambda: ended.append(True))
     for line in ("one", "two"):
-        assert talk.tell(line)
+        assert talk.send(line)
     waiting.wait(lambda: len(heard) == 3)
     assert heard[1:] == ["heard one", "heard two"] and not ended
     talk.close()  # it ends with its input
     until(lambda: not Path(f"/proc/{heard[0]}").exists())
-    assert not talk.tell("three") and {one.name for one in folder.iterdir()} == {
+    assert not talk.send("three") and {one.name for one in folder.iterdir()} == {
         "request",
         "status",
         "echo.sh",
@@ -155,7 +155,7 @@ def test_a_conversation_that_is_cut_off(
     waiting.wait(lambda: heard)
     os.kill(int(heard[0]) if what == "the script" else executor._client.process.pid, SIGKILL)
     waiting.wait(lambda: ended)
-    assert ended == [True] and not talk.tell("more")
+    assert ended == [True] and not talk.send("more")
     talk.close()
 
 
@@ -173,7 +173,7 @@ def test_a_conversation_that_was_given_up_says_nothing_in_the_next(
     with open(os.open(folder / "go", os.O_RDWR), "w") as go:
         go.write("go\n")
         go.flush()
-        talk.tell("now")
+        talk.send("now")
         waiting.wait(lambda: len(second) == 2)
     assert first == [] and second[1] == "heard now"
     talk.close()

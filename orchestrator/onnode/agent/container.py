@@ -6,14 +6,14 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..kernel.proxy import registry_in
 from ..kernel.settings import Settings
 from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from . import users
-from .executor import Conversation, Executor
+from .executor import AtEnd, Conversation, Executor, Hear
 from .hidden import hidden, make_hidden
 from .node import HOST_NAME, HOST_S, EngineState, Node, removal, shortened
 from .remover import Remover
@@ -324,13 +324,7 @@ class ContainerExecutor(Executor):
         more = ["--privileged"] if debugger else []
         return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
 
-    def converse(
-        self,
-        waiting: Waiting,
-        script: str,
-        hear: Callable[[str], object],
-        at_end: Callable[[], object],
-    ) -> Conversation:
+    def converse(self, waiting: Waiting, script: str, hear: Hear, at_end: AtEnd) -> Conversation:
         self._conversations += 1
         place = self._node.channel, self._conversations
         made = self._conversation = _ContainerConversation(waiting, *place, hear, at_end)
@@ -435,12 +429,7 @@ class _ContainerConversation(Conversation):
     """With pipes of its own: an earlier process may still read."""
 
     def __init__(
-        self,
-        waiting: Waiting,
-        channel: str,
-        number: int,
-        hear: Callable[[str], object],
-        at_end: Callable[[], object],
+        self, waiting: Waiting, channel: str, number: int, hear: Hear, at_end: AtEnd
     ) -> None:
         self._waiting, self._hear, self._at_end = waiting, hear, at_end
         self._is_over = False
@@ -469,7 +458,7 @@ class _ContainerConversation(Conversation):
             self._is_over = True
             self._at_end()
 
-    def tell(self, line: str) -> bool:
+    def send(self, line: str) -> bool:
         if self._is_over:
             return False
         try:

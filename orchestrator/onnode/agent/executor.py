@@ -17,10 +17,14 @@ _SET_PIPE_SIZE = 1031  # fcntl.F_SETPIPE_SZ, missing before Python 3.10
 _KINDS = ("script", "out")
 
 
+Hear = Callable[[str], object]
+AtEnd = Callable[[], object]
+
+
 class Conversation:
     """Lines to and from a process beside the runs."""
 
-    def tell(self, line: str) -> bool:
+    def send(self, line: str) -> bool:
         """Send a line; return False if it no longer reads."""
         return False
 
@@ -63,13 +67,7 @@ class Executor:
         """Return a command that runs `argv` with the runs; `debugger`: it inspects processes."""
         return argv
 
-    def converse(
-        self,
-        waiting: Waiting,
-        script: str,
-        hear: Callable[[str], object],
-        at_end: Callable[[], object],
-    ) -> Conversation:
+    def converse(self, waiting: Waiting, script: str, hear: Hear, at_end: AtEnd) -> Conversation:
         """Start a bash script of the channel beside the runs; `hear` gets its lines. One at a time.
         Raises OSError."""
         raise OSError("nothing can run yet")

@@ -55,7 +55,7 @@ class Inside:
             return
         self._then, self._lists, self._hashes = then, {}, {}
         try:
-            if self._reader is None or not self._reader.tell("again"):
+            if self._reader is None or not self._reader.send("again"):
                 self.close()
                 self._reader = self._start()
         except OSError as error:

@@ -10,11 +10,10 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from typing import NoReturn
 
 from ..kernel.waiting import Partner, Waiting, end_session, exit_code, stand_alone
-from .executor import Conversation, Executor
+from .executor import AtEnd, Conversation, Executor, Hear
 from .node import Node, host_environment
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -51,13 +50,7 @@ class HostExecutor(Executor):
     def signal(self, word: str, pid: str) -> None:
         self._ask(word)
 
-    def converse(
-        self,
-        waiting: Waiting,
-        script: str,
-        hear: Callable[[str], object],
-        at_end: Callable[[], object],
-    ) -> Conversation:
+    def converse(self, waiting: Waiting, script: str, hear: Hear, at_end: AtEnd) -> Conversation:
         return _HostConversation(waiting, f"{self.inside}/{script}", hear, at_end)
 
     def _ask(self, line: str) -> None:
@@ -73,19 +66,13 @@ class HostExecutor(Executor):
 
 
 class _HostConversation(Conversation):
-    def __init__(
-        self,
-        waiting: Waiting,
-        script: str,
-        hear: Callable[[str], object],
-        at_end: Callable[[], object],
-    ) -> None:
+    def __init__(self, waiting: Waiting, script: str, hear: Hear, at_end: AtEnd) -> None:
         self._waiting = waiting
         errors, environment = subprocess.DEVNULL, host_environment()
         argv = ["bash", script]
         self._partner = Partner(waiting, argv, hear, at_end, errors=errors, environment=environment)
 
-    def tell(self, line: str) -> bool:
+    def send(self, line: str) -> bool:
         return self._partner.tell(line)
 
     def close(self) -> None:
