@@ -146,10 +146,10 @@ def run(args: Namespace) -> int:
 
 def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     """Name nodes that the set's earlier jobs excluded: this job may get them again."""
-    from orchestrator.evidence.events import read_told
+    from orchestrator.evidence.events import read_job_notes
     from orchestrator.evidence.sets import SetEvidence
 
-    excluded_nodes = read_told(SetEvidence(run_set.layout.root)).aside
+    excluded_nodes = read_job_notes(SetEvidence(run_set.layout.root)).aside
     aside = {
         exclusion.node: exclusion for exclusion in excluded_nodes if exclusion.node not in exclude
     }

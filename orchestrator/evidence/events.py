@@ -59,8 +59,8 @@ class SetAside:
 
 
 @dataclass(slots=True)
-class Told:
-    """The notes of a set's jobs about nodes, each in order. `lost` are nodes down by Slurm, with
+class JobNotes:
+    """What a set's jobs noted about nodes and runs, in order. `lost`: nodes down by Slurm, with
     its state as the reason."""
 
     aside: list[SetAside] = field(default_factory=list)
@@ -70,30 +70,30 @@ class Told:
     """Of the last job: nodes that still have to pull the image, and their progress ("": waiting
     for a turn)."""
     queue: Queue | None = None
-    """Of the last job: the runs it still has to do; None before its first."""
+    """Of the last job: the runs that wait in it; None before its first."""
 
 
-def read_told(evidence: SetEvidence) -> Told:
-    """Return the notes about nodes, job by job."""
-    told = Told()
+def read_job_notes(evidence: SetEvidence) -> JobNotes:
+    """Return the notes, job by job."""
+    notes = JobNotes()
     for job in evidence.jobs:
-        noted = {"aside": told.aside, "lost": told.lost, "blamed": told.blamed}
-        known, told.lacking, told.queue = set(), {}, None
+        noted = {"aside": notes.aside, "lost": notes.lost, "blamed": notes.blamed}
+        known, notes.lacking, notes.queue = set(), {}, None
         for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             if event.word in _PULLS:
-                _take_pull(told.lacking, event)
+                _take_pull(notes.lacking, event)
             elif event.word in _QUEUE:
-                told.queue = _applied(told.queue, event)
+                notes.queue = _applied(notes.queue, event)
             elif (one := _noted(event)) is not None:
                 noted[event.word].append(one)
                 known.add((event.word, one.node, one.run, one.attempt))
         # With events the job's record repeats them; sets made before events have only the record.
-        told.aside += [
+        notes.aside += [
             one
             for one in aside_of(job)
             if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
         ]
-    return told
+    return notes
 
 
 def _applied(queue: Queue | None, event: Event) -> Queue:

@@ -14,7 +14,7 @@ from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
 from orchestrator.causes.tables import BY_NAME, GENERIC, OUTER
-from orchestrator.evidence.events import read_told
+from orchestrator.evidence.events import read_job_notes
 from orchestrator.evidence.explanation import (
     JOB_LOG,
     NODE_LOG,
@@ -184,7 +184,7 @@ class LastEnd:
         """Yield why the last job excluded nodes."""
         began = self.files.job.started_ms if self.files.job else 0
         events = self.files.layout.events(self.picture.job_id or "0")
-        for aside in read_told(self.files).aside:
+        for aside in read_job_notes(self.files).aside:
             if aside.time_ms and aside.time_ms < began:
                 continue
             cause = BY_NAME.get(meaning(aside.reason, ())[0])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
 from orchestrator.evidence.bandwidth import best_of_each, measurements
-from orchestrator.evidence.events import SetAside, read_told
+from orchestrator.evidence.events import SetAside, read_job_notes
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.pace import Pace, signs
 from orchestrator.evidence.progress import minutes, read_ends, tail_of
@@ -142,12 +142,12 @@ def read_history(
     for job in evidence.jobs:
         for name in filter(is_node_name, job.spares):
             of(name).spare, of(name).waits = True, not job.final
-    told = read_told(evidence)
-    for one in told.aside:
+    notes = read_job_notes(evidence)
+    for one in notes.aside:
         of(one.node).set_aside.append(one)
-    for one in told.blamed:
+    for one in notes.blamed:
         of(one.node).blamed.append(one)
-    for one in told.lost:
+    for one in notes.lost:
         of(one.node).lost.append(one)
     for name, verdict in verdicts(evidence).items():
         of(name).preflight = verdict

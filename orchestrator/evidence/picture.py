@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import SchedulerError
-from orchestrator.evidence.events import SetAside, read_told
+from orchestrator.evidence.events import SetAside, read_job_notes
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.progress import (
     Evaluation,
@@ -276,9 +276,9 @@ def picture(
         files.findings.add(files.layout.bundle, problem)
     runs = tuple(_run(files, run, logs) for run in range(1, files.record.nexp + 1))
     working = files.job if state in ("starting", "running", "ending") else None
-    told = read_told(files)
+    notes = read_job_notes(files)
     if working:
-        runs = tuple(_queued_again(run) if _is_due(run, told.queue) else run for run in runs)
+        runs = tuple(_queued_again(run) if _is_due(run, notes.queue) else run for run in runs)
     running = (
         [_evaluated(files, run, logs) for run in runs if run.state == "running"] if working else []
     )
@@ -318,10 +318,10 @@ def picture(
         idle_ms=_idle_ms(files.jobs, now_ms() if state in LIVE and state not in AT_WORK else 0),
         score_so_far=score_so_far(files.record.benchmark, times_known, misses),
         spares=tuple(filter(is_node_name, working.spares)) if working else (),
-        set_aside=tuple(told.aside),
+        set_aside=tuple(notes.aside),
         warnings=tuple(files.job.warnings) if files.job else (),
         findings=tuple(files.findings),
-        pulling=_pulling(files.job, told.lacking) if files.job and state == "starting" else "",
+        pulling=_pulling(files.job, notes.lacking) if files.job and state == "starting" else "",
         stand_in=logs.stand_in(lambda: _stand_in(files, runs)),
     )
 
@@ -362,9 +362,9 @@ def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
     if not lacking:
         return ""
     nodes = len({*job.nodes, *job.spares, *lacking})
-    told = "; ".join(f"{node}: {text}" for node, text in lacking.items() if text)
+    progress = "; ".join(f"{node}: {text}" for node, text in lacking.items() if text)
     return f"pulling: the image is on {nodes - len(lacking)} of {count(nodes, 'node')}" + (
-        f" ({told})" if told else ""
+        f" ({progress})" if progress else ""
     )
 
 

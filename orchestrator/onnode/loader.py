@@ -30,9 +30,11 @@ class Carried:
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> "ModuleSpec | None":
+        if name.partition(".")[0] != "lib":
+            return None
         stem = name.replace(".", "/")
         folder = any(file.startswith(stem + "/") for file in self.files)  # most have no __init__.py
-        if name.partition(".")[0] != "lib" or not (folder or stem + ".py" in self.files):
+        if not (folder or stem + ".py" in self.files):
             return None
         file = stem + ("/__init__.py" if folder else ".py")
         return ModuleSpec(name, self, origin=file, is_package=folder)  # type: ignore[arg-type]

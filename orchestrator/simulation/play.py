@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,9 @@ from orchestrator.onnode.kernel.program import LOADER, Program
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.loop.notice import SENDER
+from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.bundle import MANIFEST
+from orchestrator.onnode.set.lease import BEAT_S
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.cancel import cancel
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 LOGIN = "login"
-UNHEARD_S = 120.0
-"""How long a loop respects a killed command's lock: a holder silent for STALE_S may live."""
 
 
 class Rendered:
@@ -315,9 +314,8 @@ class Simulation:
                 return False
         return not any(process.alive for process in self.commands)
 
-    def killed_last(self) -> bool:
-        """Return whether the last loop, or a command after it, was killed or lost its storage: only
-        the next can tidy up.
+    def loop_killed_last(self) -> bool:
+        """Return whether the last loop was killed or lost its storage: only the next can tidy up.
 
         So too if the storage's clock was set back after a killed command: the silence of its lock
         counts from the next check.
@@ -330,11 +328,7 @@ class Simulation:
         set_back = [
             at for at, fault in self.happened if str(fault).startswith("the clock of the storage")
         ]
-        if killed and set_back and max(set_back) > min(killed):
-            return True
-        # The loop's end, not its job's: Slurm learns of an end on an unreachable node hours later.
-        last = max((loop.ended_at for loop in self.jobs.every_loop), default=0.0)
-        return any(command.killed and command.at >= last - UNHEARD_S for command in self.done)
+        return bool(killed and set_back and max(set_back) > min(killed))
 
     @property
     def all_jobs(self) -> list[SimJob]:
@@ -348,20 +342,27 @@ class Simulation:
     def play(self, limit_s: float = 90 * 86400.0) -> None:
         """Submit, and resume until every run has a result, or the user gives up. Raises Stuck."""
         self.submit()
-        while True:
-            self.engine.run(self.idle, limit_s)
-            if not self.missing() or self.resumed >= self.user.resumes:
-                return
+        self.engine.run(self.idle, limit_s)
+        while self.missing() and self.resumed < self.user.resumes:
             self.resumed += 1
             seconds = self.engine.between(*self.user.waits)
             if self.user.cancels:
                 self.engine.after(seconds * self.engine.between(0.0, 0.8), self.cancel)
-            self.engine.after(seconds, self._resume_as_planned)
-            back = self.engine.now + seconds
-            self.engine.run(partial(self._is_past, back), limit_s)
+            self._act_after(seconds, self._resume_as_planned, limit_s)
 
-    def _is_past(self, seconds: float) -> bool:
-        return self.engine.now >= seconds
+    def resume_complete_set(self, limit_s: float = 90 * 86400.0) -> None:
+        """Resume once more after a killed command, when its traces count as abandoned. Raises
+        Stuck."""
+        self.engine.run(self.idle, limit_s)
+        if not self.missing() and any(command.killed for command in self.done):
+            self._act_after(STALE_S + BEAT_S, self.resume, limit_s)
+
+    def _act_after(self, seconds: float, action: Callable[[], object], limit_s: float) -> None:
+        """Act after `seconds`, and wait for the end of it. Raises Stuck."""
+        back = self.engine.now + seconds
+        self.engine.after(seconds, action)
+        self.engine.run(lambda: self.engine.now >= back, limit_s)
+        self.engine.run(self.idle, limit_s)
 
     def close(self) -> None:
         """End all processes, which the interpreter would unwind at a time of its own."""

@@ -216,6 +216,21 @@ def test_what_a_killed_controller_was_writing_is_removed(run_set: RunSet) -> Non
     assert {path.name for path in run_set.layout.submissions.iterdir()} == {"1.json", fresh.name}
 
 
+def test_what_killed_controllers_left_is_removed_from_a_complete_set(tmp_path: Path) -> None:
+    """No job will come any more that does it. A waiting loop's file is the loops' concern."""
+    run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2))
+    root = run_set.layout.root
+    old = ("..controller.lock.new.8f", "..controller.lock.of-8f", ".loop.lock.new.8f")
+    for name in (*old, "..controller.lock.new.9a"):
+        (root / name).write_text("{")
+    for name in old:
+        os.utime(root / name, (1, 1))
+    with pytest.raises(SetError, match="s is done"):
+        submit(run_set, Cluster())
+    left = sorted(path.name for path in root.glob(".*lock*"))
+    assert left == ["..controller.lock.new.9a", ".loop.lock.new.8f"]
+
+
 def test_refused_is_on_record(run_set: RunSet) -> None:
     with pytest.raises(SchedulerError, match="odd"):
         submit(run_set, Cluster(accepts=False, answer=SchedulerError), world=Hasty())

@@ -10,7 +10,7 @@ from damaged_sets import UNIT, events, full_set
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.evidence.events import read_told, unreleased
+from orchestrator.evidence.events import read_job_notes, unreleased
 from orchestrator.evidence.nodes import read_history
 from orchestrator.evidence.progress import TAIL_BYTES, Tail, tail_of
 from orchestrator.evidence.sets import SetEvidence
@@ -38,15 +38,15 @@ def test_what_the_loop_noted_about_nodes(tmp_path: Path) -> None:
         )
         + "1777\tloop\taside\tnode-a\twithout an end"
     )
-    told = read_told(SetEvidence(root))
-    assert [(one.node, one.kind, one.reason, one.when) for one in told.aside] == [
+    notes = read_job_notes(SetEvidence(root))
+    assert [(one.node, one.kind, one.reason, one.when) for one in notes.aside] == [
         ("node-b", "lost", "Slurm has lost it", "run 2, attempt 1"),
         ("node-a", "torn", "", "before the first run"),
     ]
-    assert [(one.node, one.kind, one.reason, one.run) for one in told.blamed] == [
+    assert [(one.node, one.kind, one.reason, one.run) for one in notes.blamed] == [
         ("node-b", "silent", "it went silent", 2)
     ]
-    assert [(one.node, one.kind, one.reason) for one in told.lost] == [("node-b", "lost", "down*")]
+    assert [(one.node, one.kind, one.reason) for one in notes.lost] == [("node-b", "lost", "down*")]
     node = next(node for node in read_history(SetEvidence(root)) if node.node == "node-b").to_json()
     assert len(node["set_aside"]) == len(node["blamed"]) == len(node["lost"]) == 1
 
@@ -79,7 +79,7 @@ def test_what_several_groups_of_nodes_noted_is_in_order(tmp_path: Path) -> None:
             f"{ms}\tloop\taside\t{node}\tcheck{UNIT}no{UNIT}1{UNIT}1\n" for ms, node in rows
         )
         (root / f"events-{name}.tsv").write_text(text)
-    aside = [one.node for one in read_told(SetEvidence(root)).aside]
+    aside = [one.node for one in read_job_notes(SetEvidence(root)).aside]
     assert aside[:4] == ["node-a", "node-b", "node-c", "node-d"]
 
 
@@ -92,11 +92,13 @@ def test_a_set_from_before_there_were_events(tmp_path: Path) -> None:
     (root / "events-7.tsv").write_text(
         events(("loop", "aside", "node-x", UNIT.join(("check", "no GPU", "0", "0"))))
     )
-    assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [
+    assert [(one.node, one.kind) for one in read_job_notes(SetEvidence(root)).aside] == [
         ("node-x", "check")
     ]
     (root / "events-7.tsv").unlink()
-    assert [(one.node, one.kind) for one in read_told(SetEvidence(root)).aside] == [("node-x", "")]
+    assert [(one.node, one.kind) for one in read_job_notes(SetEvidence(root)).aside] == [
+        ("node-x", "")
+    ]
 
 
 # ---- a log that grows ----

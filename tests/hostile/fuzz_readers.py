@@ -46,7 +46,7 @@ from tars import tar_of
 from orchestrator.cli.signals import exit_on
 from orchestrator.container import registry
 from orchestrator.errors import OrchestratorError
-from orchestrator.evidence.events import read_events, read_told
+from orchestrator.evidence.events import read_events, read_job_notes
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.picture import as_json, look
 from orchestrator.evidence.replay import replay
@@ -120,7 +120,7 @@ def read_mllog(content: bytes, folder: Path) -> None:
 def read_event_file(content: bytes, folder: Path) -> None:
     """The events of a job: those that are shown, and all of them replayed."""
     root = put(folder, EVENTS, content)
-    read_told(SetEvidence(root))
+    read_job_notes(SetEvidence(root))
     found = replay(read_events(root / EVENTS))
     list(map(str, found.differences))
 

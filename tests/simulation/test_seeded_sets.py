@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import seeded_sets
 
+from orchestrator.simulation import invariants
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.play import Simulation, User
 
@@ -85,12 +86,15 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
     try:
         world.play()
         world.settle()
-        return list(seeded_sets.violations(world))
+        world.resume_complete_set()
+        assert world.run_set is not None
+        open_ones = invariants.open_records(world.run_set.layout.root)
+        return [*seeded_sets.violations(world), *open_ones]
     finally:
         world.close()
 
 
-@pytest.mark.parametrize("step", range(28, 52, 2))
+@pytest.mark.parametrize("step", range(28, 80, 2))
 def test_a_resume_that_is_killed_leaves_nothing(step: int, tmp_path: Path) -> None:
     assert interrupted(tmp_path, resume=step) == []
 

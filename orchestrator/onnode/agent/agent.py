@@ -87,7 +87,7 @@ def main(program: Program, action: str) -> int:
     except ReleaseRequested as request:
         return request.status
     except Exception as error:
-        tell_failure(node, error)
+        report_failure(node, error)
         return 1
 
 
@@ -96,7 +96,7 @@ def _other(name: str) -> str:
     return (os.environ.get("ORCH_PEER") or first) if first == name else first
 
 
-def tell_failure(node: Node, error: Exception) -> None:
+def report_failure(node: Node, error: Exception) -> None:
     """Report `error`. An unexpected exception's origin goes to hold.log."""
     if isinstance(error, Failed):
         node.say("failed", error.kind, error.text)
@@ -180,7 +180,7 @@ class NodeAgent:
         except ReleaseRequested as request:
             status = request.status
         except Exception as error:
-            tell_failure(self.node, error)
+            report_failure(self.node, error)
         finally:
             self.waiting.start_release()
             self._release()
@@ -329,7 +329,7 @@ class NodeAgent:
 
     def wait_for_choice(self) -> None:
         self.tuning.look_at_boot()
-        self.tuning.tell_facts(self.engine.image_id)
+        self.tuning.report_facts(self.engine.image_id)
         self.waiting.wait(lambda: self.checks is None)
         self.node.say("waits")
 
@@ -370,7 +370,7 @@ class NodeAgent:
         self.tuning.take_contents(self._content().contents())
         if self.tuning.on:
             self.tuning.look()
-        self.tuning.tell_facts(self.engine.image_id)
+        self.tuning.report_facts(self.engine.image_id)
         node.say("ready", self.engine.image_id)
 
     def _content(self) -> Inside:
@@ -473,7 +473,7 @@ class NodeAgent:
             run.withdraw()
             node.say("refused", request.id, problem)
             return
-        self.tuning.tell_facts(self.engine.image_id)
+        self.tuning.report_facts(self.engine.image_id)
         before = after = "-"
         if request.clear:
             try:
@@ -507,7 +507,7 @@ class NodeAgent:
             try:
                 part()
             except Exception as error:
-                tell_failure(self.node, error)
+                report_failure(self.node, error)
         # Later signals have nothing to end, and must not turn the end into an error.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         self.node.say("left", self.loop_gone)

@@ -328,7 +328,7 @@ class ContainerExecutor(Executor):
         self._conversations += 1
         place = self._node.channel, self._conversations
         made = self._conversation = _ContainerConversation(waiting, *place, hear, at_end)
-        if not self._client.tell(f"converse {script} {self._conversations}"):
+        if not self._client.send(f"converse {script} {self._conversations}"):
             made.close()
             raise OSError("the container has ended")
         return made
@@ -391,7 +391,7 @@ class ContainerExecutor(Executor):
         os.write(self._requests, f"{name}\n".encode())
 
     def signal(self, word: str, pid: str) -> None:
-        self._client.tell(f"{word} {pid}")
+        self._client.send(f"{word} {pid}")
 
     def release(self) -> None:
         self._end_s = time.monotonic() + _END_S

@@ -128,7 +128,7 @@ def _ask(node: Node, partner: Partner, line: str) -> None:
             )
         elif request["do"] != "cancel" or node.name not in request["nodes"]:
             return
-        partner.tell(json.dumps(request))
+        partner.send(json.dumps(request))
     except (ValueError, TypeError, LookupError):  # not for this node
         pass
 

@@ -73,7 +73,7 @@ class _HostConversation(Conversation):
         self._partner = Partner(waiting, argv, hear, at_end, errors=errors, environment=environment)
 
     def send(self, line: str) -> bool:
-        return self._partner.tell(line)
+        return self._partner.send(line)
 
     def close(self) -> None:
         self._partner.input.close()

@@ -224,7 +224,7 @@ class Tuning:
         return found[0] if found else None
 
     def ask(self, then: Callable[[Answer], object]) -> None:
-        if self._watcher is not None and self._watcher.tell(""):
+        if self._watcher is not None and self._watcher.send(""):
             self._asked.append(then)
         else:
             then(None)
@@ -250,7 +250,7 @@ class Tuning:
         run."""
         self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
 
-    def tell_facts(self, image: str) -> None:
+    def report_facts(self, image: str) -> None:
         """Only if changed, and in pieces: srun cuts long lines."""
         from .facts import collect
 

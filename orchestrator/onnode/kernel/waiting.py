@@ -281,7 +281,7 @@ class Partner:
         self.input: IO[bytes] = self.process.stdin  # type: ignore[assignment]
         waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]
 
-    def tell(self, line: str) -> bool:
+    def send(self, line: str) -> bool:
         """Send a line; return False if it no longer reads."""
         try:
             self.input.write(f"{line}\n".encode())

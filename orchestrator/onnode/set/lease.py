@@ -68,13 +68,13 @@ def server_now(folder: Path, world: World = THIS) -> float:
             world.files.remove(probe)
 
 
-def remove_unfinished(path: Path, world: World = THIS) -> None:
-    """Remove files of processes killed while taking the lease `path`. Only its holder calls
-    this."""
-    held = world.files.state(path)
+def remove_unfinished(path: Path, world: World = THIS, *, own: bool = False) -> None:
+    """Remove files of processes killed while taking a lease in the folder of `path`, or, with
+    `own`, that lease. Only the holder of `path` calls this. Raises OSError."""
+    held, begins = world.files.state(path), f".{path.name}." if own else "."
     for name in world.files.names(path.parent) if held else ():
         if name.startswith(".clock.") or (
-            name.startswith(".") and (".lock.new." in name or ".lock.of-" in name)
+            name.startswith(begins) and (".lock.new." in name or ".lock.of-" in name)
         ):
             state = world.files.state(path.parent / name)
             # The holder's beats keep its file young; taking a lease needs a file for a moment. A

@@ -12,6 +12,7 @@ from ..kernel.world import THIS, World
 from ..policy.lease import STALE_S
 from . import ledger
 from .lease import HeldError, Lease
+from .lease import remove_unfinished as remove_unfinished_leases
 
 
 def record(
@@ -54,6 +55,7 @@ def _on_ledger(
 def remove_unfinished(layout: Layout, world: World = THIS) -> None:
     """Remove a killed controller's unfinished files, with the lock held. Raises OSError."""
     files = world.files
+    remove_unfinished_leases(layout.lock, world, own=True)
     if not (names := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
         return
     for name in names:
