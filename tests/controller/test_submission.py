@@ -209,11 +209,15 @@ def test_a_controller_that_died_between_intent_and_answer(run_set: RunSet) -> No
 def test_what_a_killed_controller_was_writing_is_removed(run_set: RunSet) -> None:
     """But not fresh ones, whose writer may be alive: `cancel` takes no lock."""
     old, fresh = (run_set.layout.submissions / f".1.json.tmp.{pid}" for pid in (4711, 4712))
-    for path in (old, fresh):
+    archive = run_set.layout.program / ".8f.tar.gz.tmp.4711"
+    archive.parent.mkdir(exist_ok=True)
+    for path in (old, fresh, archive):
         path.write_text("{")
-    os.utime(old, (1, 1))
+    for path in (old, archive):
+        os.utime(path, (1, 1))
     submit(run_set, Cluster())
     assert {path.name for path in run_set.layout.submissions.iterdir()} == {"1.json", fresh.name}
+    assert not archive.exists()
 
 
 def test_what_killed_controllers_left_is_removed_from_a_complete_set(tmp_path: Path) -> None:

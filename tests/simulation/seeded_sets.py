@@ -33,7 +33,7 @@ from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.simulation import faults, invariants
-from orchestrator.simulation.engine import Stuck
+from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
 from orchestrator.simulation.play import Rendered, Simulation, User
 
@@ -287,7 +287,8 @@ def allowed_locks(world: Simulation) -> Iterator[str]:
 def storage_failed_last(world: Simulation) -> bool:
     """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
     # The loop's end, not its job's: Slurm learns of an end on an unreachable node hours later.
-    last_s = max((loop.ended_at for loop in world.jobs.every_loop), default=0.0)
+    ends = (loop.ended_at for loop in world.jobs.every_loop if loop.ended_at < NEVER)
+    last_s = max(ends, default=0.0)
     back = [
         at + (fault.for_s or END_S) + END_S * ("now and then" in str(fault))
         for at, fault in world.happened

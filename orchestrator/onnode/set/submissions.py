@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from ..kernel import records
 from ..kernel.files import is_temporary
@@ -56,22 +58,22 @@ def remove_unfinished(layout: Layout, world: World = THIS) -> None:
     """Remove a killed controller's unfinished files, with the lock held. Raises OSError."""
     files = world.files
     remove_unfinished_leases(layout.lock, world, own=True)
-    if not (names := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
+    if not (found := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
         return
-    for name in names:
-        begun = files.state(layout.submissions / name)
+    for path in found:
+        begun = files.state(path)
         # `cancel` writes without the lock. Files of the future predate a clock that was set back.
         if begun is not None and abs(lock.mtime - begun.mtime) > STALE_S:
-            files.remove(layout.submissions / name)
+            files.remove(path)
 
 
-def _unfinished(layout: Layout, world: World) -> list[str]:
+def _unfinished(layout: Layout, world: World) -> list[Path]:
     """Raises OSError."""
-    try:
-        names = world.files.names(layout.submissions)
-    except FileNotFoundError:  # started by hand
-        return []
-    return [name for name in names if is_temporary(name)]
+    found = list[Path]()
+    for folder in (layout.submissions, layout.program):
+        with suppress(FileNotFoundError):  # started by hand
+            found += [folder / name for name in world.files.names(folder) if is_temporary(name)]
+    return found
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
