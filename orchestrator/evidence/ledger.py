@@ -147,8 +147,9 @@ def head_of(root: Path) -> str:
 
 
 def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield lines that do not follow from the previous line."""
-    expected, before = 1, ""
+    """Yield lines that do not follow from the previous line, with or without void ones: the writer
+    of the line may have read the ledger before those were written."""
+    expected, before, stands = 1, "", ""
     for index, one in enumerate(entries):
         if not one.kind:
             follower = entries[index + 1] if index + 1 < len(entries) else None
@@ -161,6 +162,7 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
                     expected, "", f"line {one.line} is no record; it was changed, or added"
                 )
             before = one.hash
+            stands = stands if one.void else before
             continue
         if one.number > expected:
             for number in range(expected, min(one.number, expected + 100)):
@@ -171,13 +173,14 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
                 "",
                 f"stands in line {one.line}, behind record {expected - 1}: inserted, or moved",
             )
-        elif one.prev != before:
+        elif one.prev not in (before, stands):
             yield Mismatch(
                 max(1, one.number - 1),
                 "",
                 f"is not the one that record {one.number} follows: it was changed",
             )
         expected, before = max(expected, one.number + 1), one.hash
+        stands = before
 
 
 def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:

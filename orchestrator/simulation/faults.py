@@ -531,7 +531,9 @@ def _damaged(*, empty: bool) -> Happens:
     """Lose or empty a file that the next job can restore."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        if world.run_set is None or not world.idle():
+        # A loop on a frozen host may come back and finish the set: no job would follow.
+        frozen = any(loop.ended_at == NEVER for loop in world.jobs.every_loop)
+        if world.run_set is None or frozen or not world.idle():
             world.engine.after(LOOKS_S, lambda: does(world, fault, numbers))
             return
         if not world.missing():

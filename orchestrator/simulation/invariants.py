@@ -100,7 +100,8 @@ def thrown_away(root: Path) -> Iterator[str]:
     """
     for run, attempt, place in attempts_of(root):
         path = place / "state.json"
-        state = read_json(path) or {}
+        if (state := read_json(path)) is None:  # lost
+            continue
         logs = [
             log
             for log in place.glob("node_*.log")

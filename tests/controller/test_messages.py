@@ -132,21 +132,20 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
 
 
 @pytest.fixture
-def read_only(log_dir: Path) -> Iterator[None]:
-    """The log directory without the right to write; for root, who has every right, on a read-only file system."""
+def unwritable(log_dir: Path) -> Iterator[str]:
+    """The log directory without the right to write; for root, who has every right, on a read-only file system. The command that shows why."""
     if os.geteuid() == 0:
         with mounted(log_dir, "ro"):
-            yield
+            yield f"findmnt --target {log_dir}"
         return
     log_dir.chmod(0o555)
-    yield
+    yield f"ls -ld {log_dir}"
     log_dir.chmod(0o755)
 
 
-@pytest.mark.usefixtures("read_only")
-def test_log_dir_is_not_writable(cli: Commands, site: Path, log_dir: Path) -> None:
+def test_log_dir_is_not_writable(cli: Commands, site: Path, unwritable: str) -> None:
     assert cli("submit", "local_2x2x8", "builtin", "--site", site).code == ExitCode.SET_STATE
-    assert f"findmnt --target {log_dir}" in cli.err
+    assert unwritable in cli.err
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,10 @@ def move(root: Path, log_dir: Path) -> None:
     # Their heads are those of the records before they were rewritten.
     for path in (*root.glob("submissions/*.json"), *root.glob("jobs/*.json")):
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"ledger": ""}))
+    # Whether another user's job is alive could not be seen.
+    for path in root.glob("*.lock"):
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"uid": os.getuid()}))
+        os.utime(path, (1, 1))
 
 
 def test_an_unfinished_set_is_resumed(tmp_path: Path) -> None:

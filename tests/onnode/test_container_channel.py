@@ -5,23 +5,40 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from until import LIMIT_S, until
 
 from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.waiting import Failed, Partner, Waiting, end_session
+from orchestrator.onnode.kernel.waiting import Failed, Partner, Waiting
+
+
+def end_with_its_jobs(process: subprocess.Popen[Any]) -> None:
+    """End a container's shell and what it has started: here no PID namespace ends with it."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, SIGKILL)
+    process.wait()
 
 
 def shell(text: str) -> subprocess.CompletedProcess[str]:
-    argv = ["bash", "-c", text, "container"]
-    return subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S
-    )
+    argv, pipe = ["bash", "-c", text, "container"], subprocess.PIPE
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        out, err = process.communicate(timeout=LIMIT_S)
+        end_with_its_jobs(process)
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 def test_an_engine_with_another_tmp(tmp_path: Path) -> None:
@@ -115,9 +132,8 @@ def channel(tmp_path: Path) -> Iterator[tuple[Path, ContainerExecutor, Waiting]]
     )
     waiting.wait(lambda: "up" in said)
     yield tmp_path, executor, waiting
+    end_with_its_jobs(executor._client.process)
     executor._client.input.close()
-    end_session(executor._client.process)
-    executor._client.process.wait()
     executor._client.leave(waiting)
 
 

@@ -177,6 +177,57 @@ def test_a_record_that_comes_too_late_is_void_and_made_again(one: Path) -> None:
     assert kinds(one)[-2:] == ["void", "notify"] and not (one / ledger.LOCK).exists()
 
 
+class Slow(Files):
+    """Storage on which its writer stands still after it has appended, for so long that another takes its lease and writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root: Path | None = root
+
+    def append(self, path: PathLike, content: bytes | bytearray, *, sync: bool = False) -> int:
+        written = super().append(path, content, sync=sync)
+        root, self.root = self.root, None
+        if root is not None:
+            (root / ledger.LOCK).unlink()
+            ledger.append(root, ("notify", {}))
+        return written
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_record_that_another_one_follows_is_not_void(one: Path, once: bool) -> None:
+    world, said = World(), [("notify", {"late": 1}), ("notify", {"late": 2})]
+    world.files, before = Slow(one), kinds(one)
+    head = ledger.append(one, *said, once=once, world=world)
+    assert verify(one).problems == () and kinds(one) == [*before, *["notify"] * 3]
+    assert head == ledger.head(ledger.read(one)[0]) and not (one / ledger.LOCK).exists()
+
+
+def test_a_late_record_before_one_that_does_not_follow_it_is_void(one: Path) -> None:
+    """Both have read the ledger before either wrote."""
+    path, said = one / ledger.NAME, ("notify", {"late": 1})
+    before = path.read_bytes()
+    ledger.append(one, ("notify", {}))
+    other = path.read_bytes()[len(before) :]
+    path.write_bytes(before)
+    world = World()
+
+    class Raced(Files):
+        raced = False
+
+        def append(self, path: PathLike, content: bytes | bytearray, *, sync: bool = False) -> int:
+            written = super().append(path, content, sync=sync)
+            if not self.raced:
+                self.raced = True
+                (one / ledger.LOCK).unlink()
+                super().append(path, other)
+            return written
+
+    world.files = Raced()
+    ledger.append(one, said, world=world)
+    assert kinds(one)[-4:] == ["", "notify", "void", "notify"]
+    assert verify(one).problems == ()
+    assert path.read_bytes().count(b'"late":1') == 2
+
+
 # ---- attacks ----
 
 Lines = list[dict[str, Any]]

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -138,45 +139,74 @@ def append(
     from .lease import Lease
 
     me = world.holder(cluster=cluster)
-    lease = Lease(root / LOCK, me, world=world)
-    lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
-    try:
-        entries, torn = read(root, world.files)
-        if once:
-            said = tuple(
-                one for one in said if one not in [(entry.kind, entry.data) for entry in entries]
-            )
-        if not said:
-            return head(entries)
-        by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
-        number = max((one.number for one in entries), default=0)
-        prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
-        for kind, data in said:
-            number += 1
-            line: dict[str, Any] = {
-                "n": number,
-                "time_ms": world.wall_ms(),
-                "kind": kind,
-                "by": by,
-                "prev": prev,
-            }
-            line.update({"torn": True} if torn else {}, data=data)
-            whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
-            prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
-            own.append(prev)
-        # A frozen writer must not write after an outdated read.
-        lease.confirm()
-        if world.files.append(root / NAME, text, sync=True) != len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
-        if not entries:
-            world.files.sync_folder(root)
-        if lease.mine:
-            return f"{number} {prev}"
-    finally:
-        lease.release()
-    # It froze between the last two steps: these lines may not follow the last ones.
-    append(root, ("void", {"lines": own}), job=job, cluster=cluster, world=world)
-    return append(root, *said, job=job, cluster=cluster, once=once, world=world)
+    by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
+    own, late = list[str](), list[str]()
+    while True:
+        lease = Lease(root / LOCK, me, world=world)
+        lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
+        try:
+            entries, torn = read(root, world.files)
+            if own and _follow(entries, own):
+                return head(entries)
+            late += own
+            known = [(one.kind, one.data) for one in entries if one.hash not in late]
+            new = [one for one in said if not (once and one in known)]
+            if late:
+                new.insert(0, ("void", {"lines": late}))
+            if not new:
+                return head(entries)
+            text, own = _lines(entries, torn, new, by, world)
+            # A frozen writer must not write after an outdated read.
+            lease.confirm()
+            if world.files.append(root / NAME, text, sync=True) != len(text):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
+            if not entries:
+                world.files.sync_folder(root)
+            if lease.mine:
+                return f"{max((one.number for one in entries), default=0) + len(new)} {own[-1]}"
+        finally:
+            lease.release()
+        # It froze between the last two steps: another process may have written before these lines.
+
+
+def _lines(
+    entries: list[LedgerRecord],
+    torn: bool,
+    said: Iterable[Said],
+    by: dict[str, Any],
+    world: World,
+) -> tuple[bytes, list[str]]:
+    """Return the lines that follow `entries`, and their hashes."""
+    number = max((one.number for one in entries), default=0)
+    prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
+    for kind, data in said:
+        number += 1
+        line: dict[str, Any] = {
+            "n": number,
+            "time_ms": world.wall_ms(),
+            "kind": kind,
+            "by": by,
+            "prev": prev,
+        }
+        line.update({"torn": True} if torn else {}, data=data)
+        whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
+        prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
+        own.append(prev)
+    return text, own
+
+
+def _follow(entries: list[LedgerRecord], own: list[str]) -> bool:
+    """Whether lines follow the line before them, and are followed by the one after them."""
+    hashes = [one.hash for one in entries]
+    if own[0] not in hashes:
+        return False
+    first = hashes.index(own[0])
+    after = first + len(own)
+    return (
+        hashes[first:after] == own
+        and entries[first].prev == (hashes[first - 1] if first else "")
+        and (after == len(entries) or entries[after].prev == own[-1])
+    )
 
 
 def declaration(record: SetRecord, place: Path, inode: int) -> Said:
