@@ -32,6 +32,7 @@ from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.bundle import lost, put_back, verified_bundle
+from orchestrator.runset.complete import settle_complete_set
 from orchestrator.runset.extend import check_extension, extend, with_extension
 from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 from orchestrator.words import count, quoted
@@ -140,6 +141,7 @@ def submit(
         if nexp <= run_set.record.nexp and not missing_runs(run_set):
             if missing:
                 note(f"note: {lost(run_set, missing)}")
+            settle_complete_set(run_set, scheduler, me.cluster, note, world)
             raise _finished(run_set, world)
         live = settle(run_set, scheduler, world)
         for pause_s in ENDING_AGAIN_S:

@@ -314,21 +314,20 @@ class Simulation:
                 return False
         return not any(process.alive for process in self.commands)
 
-    def loop_killed_last(self) -> bool:
-        """Return whether the last loop was killed or lost its storage: only the next can tidy up.
-
-        So too if the storage's clock was set back after a killed command: the silence of its lock
-        counts from the next check.
-        """
+    def is_abandoned(self) -> bool:
+        """Return whether a command, or the last loop, was killed or lost its storage: a later command
+        removes its remains."""
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
-        if loop is not None and (loop.killed or (loop.failed and away)):
-            return True
-        killed = [command.at for command in self.done if command.killed]
-        set_back = [
-            at for at, fault in self.happened if str(fault).startswith("the clock of the storage")
-        ]
-        return bool(killed and set_back and max(set_back) > min(killed))
+        killed = any(command.killed for command in self.done)
+        return killed or (loop is not None and (loop.killed or (loop.failed and away)))
+
+    def is_settled(self) -> bool:
+        """Return whether the last command called the set complete, and its job has closed it."""
+        if self.run_set is None or "nothing is left to run" not in self.done[-1].error:
+            return False
+        layout, job = self.run_set.layout, SetEvidence(self.run_set.layout.root).job
+        return job is not None and job.state == "complete" and not layout.loop_lock.exists()
 
     @property
     def all_jobs(self) -> list[SimJob]:
@@ -351,11 +350,15 @@ class Simulation:
             self._act_after(seconds, self._resume_as_planned, limit_s)
 
     def resume_complete_set(self, limit_s: float = 90 * 86400.0) -> None:
-        """Resume once more after a killed command, when its traces count as abandoned. Raises
-        Stuck."""
+        """Resume until the set is settled, each time when the traces of the dead count as
+        abandoned. Raises Stuck."""
         self.engine.run(self.idle, limit_s)
-        if not self.missing() and any(command.killed for command in self.done):
+        for _ in range(self.user.resumes):
+            if self.missing():
+                return
             self._act_after(STALE_S + BEAT_S, self.resume, limit_s)
+            if self.is_settled():
+                return
 
     def _act_after(self, seconds: float, action: Callable[[], object], limit_s: float) -> None:
         """Act after `seconds`, and wait for the end of it. Raises Stuck."""

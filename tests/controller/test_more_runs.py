@@ -152,7 +152,7 @@ def test_a_missing_file_of_several_records_is_one_problem(cli: Commands, site: P
     [problem] = verify(root).problems
     assert (
         str(problem)
-        == "runs/1/attempt_1/state.json: cannot be used; a job restores it from the ledger"
+        == "runs/1/attempt_1/state.json: cannot be used; `orchestrator resume` restores it from the ledger"
     )
     shutil.rmtree(root / "runs/1/attempt_1")
     [problem] = verify(root).problems

@@ -16,12 +16,14 @@ from controller_parts import Hasty, write_set
 from until import LIMIT_S, make_older, now_ms
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
-from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
-from orchestrator.evidence.state import GRACE_S
+from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord, open_set
+from orchestrator.evidence.state import GRACE_S, judge
 from orchestrator.onnode.kernel.files import Files, PathLike
-from orchestrator.onnode.kernel.records import JobRecord, read, write
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
+from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import read as read_lease
 from orchestrator.runset.submit import (
     ENDING_AGAIN_S,
@@ -235,6 +237,65 @@ def test_what_killed_controllers_left_is_removed_from_a_complete_set(tmp_path: P
     assert left == ["..controller.lock.new.9a", ".loop.lock.new.8f"]
 
 
+@pytest.fixture
+def abandoned(tmp_path: Path) -> RunSet:
+    """A complete set whose last job was killed, and of whose last attempt the state is lost."""
+    job = JobRecord(job_id="7", state="running", started_ms=1)
+    run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2, job=job))
+    layout, world = run_set.layout, THIS
+    attempts = [read(RunRecord, layout.attempt_state(run, 1)) for run in (1, 2)]
+    ended = [ledger.attempt_ended(state) for state in attempts if isinstance(state, RunRecord)]
+    declared = ledger.declaration(run_set.record, layout.root, layout.root.stat().st_ino)
+    ledger.append(layout.root, declared, *ended)
+    layout.attempt_state(2, 1).unlink()
+    for path, job_id in ((layout.loop_lock, "7"), (layout.root / ledger.LOCK, "")):
+        dead = replace(world.holder(job_id), host="n1", boot="7")
+        path.write_text(json.dumps(asdict(dead)))
+        make_older(path, STALE_S + 1)
+    return run_set
+
+
+def test_a_complete_set_is_settled_in_place_of_a_job(abandoned: RunSet) -> None:
+    root = abandoned.layout.root
+    with pytest.raises(SetError, match="s is done"):
+        submit(abandoned, Cluster())
+    files = SetEvidence(root)
+    assert judge(files, {}) == ("complete", "", None)
+    assert files.attempt(2, 1) == files.run(2)
+    assert [path.name for path in root.glob(".*")] == []
+    assert not verify(root).problems
+
+
+@pytest.mark.parametrize("alive", [True, None], ids=["alive", "without an answer"])
+def test_a_complete_set_is_left_to_a_job_that_may_live(
+    abandoned: RunSet, alive: bool | None
+) -> None:
+    cluster = Cluster()
+    cluster.silent = alive is None
+    cluster.known["7"] = Job("7", "by hand", "RUNNING")
+    with pytest.raises(SetError, match="s is done"):
+        submit(abandoned, cluster)
+    assert read_lease(abandoned.layout.loop_lock) is not None
+    assert not abandoned.layout.attempt_state(2, 1).exists()
+
+
+def test_a_storage_that_refuses_to_settle_a_complete_set_is_named(abandoned: RunSet) -> None:
+    notes = list[str]()
+    abandoned.layout.attempt_state(2, 1).mkdir()
+    (abandoned.layout.attempt_state(2, 1) / "a").mkdir()
+    with pytest.raises(SetError, match="s is done"):
+        submit(abandoned, Cluster(), note=notes.append)
+    [text] = notes
+    assert "could not be settled" in text and "state.json" in text
+
+
+def test_a_set_without_a_ledger_gets_none_by_a_command(tmp_path: Path) -> None:
+    run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2))
+    with pytest.raises(SetError, match="s is done"):
+        submit(run_set, Cluster())
+    assert not (run_set.layout.root / ledger.NAME).exists()
+
+
 def test_refused_is_on_record(run_set: RunSet) -> None:
     with pytest.raises(SchedulerError, match="odd"):
         submit(run_set, Cluster(accepts=False, answer=SchedulerError), world=Hasty())
@@ -293,6 +354,7 @@ def test_a_lock_of_another_host_is_believed_until_it_is_old(run_set: RunSet) -> 
         "[]",
         "[" * 100_000,
     ],
+    ids=["unfinished", "other types", "a list", "too deep"],
 )
 def test_a_damaged_lock_is_believed_until_it_is_old(run_set: RunSet, text: str) -> None:
     run_set.layout.lock.write_text(text)

@@ -295,6 +295,27 @@ def test_jobs_that_never_closed_are_closed(folder: Folder) -> None:
     )
 
 
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_the_last_job_of_a_set_without_missing_runs_has_completed_it(
+    folder: Folder, state: str
+) -> None:
+    """It was killed after its last run, or its storage failed when Slurm had restarted it."""
+    for run in (1, 2):
+        attempt(folder, run, 1, "success", "success")
+    ended_ms = 30_000 if state in JobRecord.FINAL else 0
+    for number in (1, 2):
+        record = JobRecord(job_id=f"{number}", state=state, started_ms=number, ended_ms=ended_ms)
+        records.write(record, folder.layout.job(f"{number}"))
+    events = folder.layout.events("2")
+    events.write_text("")
+    os.utime(events, (20, 20))
+    successor(folder)
+    first, last = (records.read(JobRecord, folder.layout.job(name)) for name in "12")
+    assert isinstance(first, JobRecord) and isinstance(last, JobRecord)
+    assert first.state == ("failed" if state == "running" else state)
+    assert (last.state, last.reason, last.ended_ms) == ("complete", "", ended_ms or 20_000)
+
+
 def unfinished(folder: Folder) -> list[Path]:
     """Files as writers leave them that are killed before they rename."""
     attempt(folder, 1, 1, "", "")

@@ -228,7 +228,9 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
         world.settle(
             faults.GIVEN_UP_S + 900.0 if frozen else 600.0
         )  # it lets go once its host is back
-        world.resume_complete_set(LIMIT_S)
+        if world.is_abandoned() or storage_failed_last(world):
+            world.settle(max(0.0, storage_is_back_at(world) - world.engine.now))
+            world.resume_complete_set(LIMIT_S)
         trial.found += [*violations(world), *unfair(world, shape)]
     except Stuck as stuck:
         trial.found.append(f"liveness: {stuck}")
@@ -253,11 +255,7 @@ def violations(world: Simulation) -> Iterator[str]:
     if world.missing():
         yield f"liveness: runs {world.missing()} have no result after {world.user.resumes} resumes: {world.done[-1]}"
     yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
-    if not world.loop_killed_last() and not storage_failed_last(world):
-        allowed = tuple(allowed_locks(world))
-        yield from (
-            left for left in invariants.leftover_files(root) if not left.startswith(allowed)
-        )
+    yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
     yield from invariants.hold_violations(root)
     yield from invariants.ledger_violations(root)
@@ -273,28 +271,21 @@ def violations(world: Simulation) -> Iterator[str]:
             yield f"an agent is left on {machine.name}"
 
 
-def allowed_locks(world: Simulation) -> Iterator[str]:
-    """Yield the locks in a set that nobody needs to remove."""
-    # After the clock of the storage was set back the age of a killed command's lock is not known.
-    if any("clock of the storage" in str(fault) for _, fault in world.happened):
-        yield "left in the set: .controller.lock"
-    # Who writes to the ledger next takes it over, and nobody needs to in a complete set.
-    if any(command.killed and command.name == "cancel" for command in world.done):
-        yield "left in the set: .ledger.lock"
-        yield "left in the set: ..ledger.lock"
-
-
 def storage_failed_last(world: Simulation) -> bool:
-    """Whether the storage failed until the end: only the next job can write, or remove, what the last one could not."""
+    """Whether the storage failed until the end: only a later command can write, or remove, what the last job could not."""
     # The loop's end, not its job's: Slurm learns of an end on an unreachable node hours later.
     ends = (loop.ended_at for loop in world.jobs.every_loop if loop.ended_at < NEVER)
-    last_s = max(ends, default=0.0)
-    back = [
+    return storage_is_back_at(world) > max(ends, default=0.0)
+
+
+def storage_is_back_at(world: Simulation) -> float:
+    """Return the virtual second in which the last fault of the storage is over."""
+    back = (
         at + (fault.for_s or END_S) + END_S * ("now and then" in str(fault))
         for at, fault in world.happened
         if "storage" in str(fault)
-    ]
-    return any(until > last_s for until in back)
+    )
+    return max(back, default=0.0)
 
 
 OF_NO_NODE = re.compile(
@@ -322,11 +313,8 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
         "clock of the storage" in text for text in happened
     ):  # the times of the files decide
         yield from invariants.thrown_away(root)
-    if not world.loop_killed_last() and not storage_failed_last(world):
-        yield from invariants.open_records(root)
-        # A loop that stood still until the set was given up may end it under a signal, or with its successor in the queue.
-        if not any(re.search("stopped in|freezes", text) for text in happened):
-            yield from invariants.not_complete(root)
+    yield from invariants.open_records(root)
+    yield from invariants.not_complete(root)
     named = {f"n{number}" for text in happened for number in re.findall(r"node (\d+)", text)}
     if all(OF_A_NODE.search(text) or OF_NO_NODE.match(text) for text in happened):
         for node, reason in invariants.blamed_nodes(root):

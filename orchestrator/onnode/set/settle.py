@@ -36,17 +36,38 @@ def settle(folder: Folder) -> None:
 
 
 def _settle_jobs(folder: Folder) -> None:
-    """Close earlier jobs' records. Raises OSError."""
-    files = folder.files
-    for name in sorted(files.names(folder.layout.jobs)):
-        path = folder.layout.jobs / name
-        if not name.endswith(".json"):
-            continue
-        job = records.read(JobRecord, path, files, strict=True)
-        if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != folder.job_id:
+    """Close earlier jobs' records. Without missing runs the last of these jobs has completed the
+    set, whatever ended it. Raises OSError."""
+    for path, job in (jobs := _earlier_jobs(folder)):
+        closed = job
+        if path == jobs[-1][0] and job.state != "complete" and not folder.missing():
+            closed = replace(job, state="complete", reason="")
+        elif not job.ended_ms:
             words = job.reason or "the job ended without a word"
-            ended_ms = folder.world.wall_ms()
-            folder.write(replace(job, state="failed", reason=words, ended_ms=ended_ms), path)
+            closed = replace(job, state="failed", reason=words)
+        if closed != job:
+            ended_ms = job.ended_ms or _last_seen_ms(folder, path, job)
+            folder.write(replace(closed, ended_ms=ended_ms), path)
+
+
+def _earlier_jobs(folder: Folder) -> list[tuple[Path, JobRecord]]:
+    """Return the records of other jobs, by their start. Raises OSError."""
+    jobs = folder.layout.jobs
+    paths = [jobs / name for name in folder.files.names(jobs) if name.endswith(".json")]
+    found = [(path, records.read(JobRecord, path, folder.files, strict=True)) for path in paths]
+    earlier = [
+        (path, job)
+        for path, job in found
+        if isinstance(job, JobRecord) and job.job_id != folder.job_id
+    ]
+    return sorted(earlier, key=lambda one: (one[1].started_ms, one[0].name))
+
+
+def _last_seen_ms(folder: Folder, path: Path, job: JobRecord) -> int:
+    """The last change of a job's record or events: it may have been dead for days."""
+    events = folder.files.state(folder.layout.events(path.stem))
+    changed_ms = int(1000 * events.mtime) if events else 0
+    return min(max(1, job.updated_ms, changed_ms), folder.world.wall_ms())
 
 
 class _Settling:
@@ -236,7 +257,7 @@ class _Settling:
             last = self._folder.run_state(run, strict=True)
             path, attempt = self._layout.result(run), last.attempt if last else 0
             missing.append(ledger.published(path, run, attempt, -1, self._files))
-        if missing:
+        if missing or self._files.exists(self._layout.root / ledger.LOCK):  # a killed writer's
             self._folder.record_that(*missing)
 
 
