@@ -315,8 +315,8 @@ class Simulation:
         return not any(process.alive for process in self.commands)
 
     def is_abandoned(self) -> bool:
-        """Return whether a command, or the last loop, was killed or lost its storage: a later command
-        removes its remains."""
+        """Return whether a command, or the last loop, was killed or lost its storage: a later
+        command removes its remains."""
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
         killed = any(command.killed for command in self.done)
