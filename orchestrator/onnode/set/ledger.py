@@ -149,13 +149,11 @@ def append(
             if own and _follow(entries, own):
                 return head(entries)
             late += own
-            known = [(one.kind, one.data) for one in entries if one.hash not in late]
-            new = [one for one in said if not (once and one in known)]
-            if late:
-                new.insert(0, ("void", {"lines": late}))
+            void = [("void", {"lines": late})] if late else list[Said]()
+            new = void + (_unknown(said, entries, late) if once else list(said))
             if not new:
                 return head(entries)
-            text, own = _lines(entries, torn, new, by, world)
+            text, own, number = _lines(entries, torn, new, by, world)
             # A frozen writer must not write after an outdated read.
             lease.confirm()
             if world.files.append(root / NAME, text, sync=True) != len(text):
@@ -163,10 +161,16 @@ def append(
             if not entries:
                 world.files.sync_folder(root)
             if lease.mine:
-                return f"{max((one.number for one in entries), default=0) + len(new)} {own[-1]}"
+                return f"{number} {own[-1]}"
         finally:
             lease.release()
         # It froze between the last two steps: another process may have written before these lines.
+
+
+def _unknown(said: Iterable[Said], entries: list[LedgerRecord], void: list[str]) -> list[Said]:
+    """Return the records that `entries`, without lines of the hashes `void`, do not have."""
+    known = [(one.kind, one.data) for one in entries if one.hash not in void]
+    return [one for one in said if one not in known]
 
 
 def _lines(
@@ -175,8 +179,8 @@ def _lines(
     said: Iterable[Said],
     by: dict[str, Any],
     world: World,
-) -> tuple[bytes, list[str]]:
-    """Return the lines that follow `entries`, and their hashes."""
+) -> tuple[bytes, list[str], int]:
+    """Return the lines that follow `entries`, their hashes, and the number of the last."""
     number = max((one.number for one in entries), default=0)
     prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
     for kind, data in said:
@@ -192,7 +196,7 @@ def _lines(
         whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
         prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
         own.append(prev)
-    return text, own
+    return text, own, number
 
 
 def _follow(entries: list[LedgerRecord], own: list[str]) -> bool:
