@@ -27,7 +27,6 @@ OUTPUT_BYTES = 64 << 10
 ENVIRONMENT_BYTES = 16 << 20
 """No kernel hands on more to a program (execve(2): a quarter of the stack's limit, at most 6
 MiB)."""
-UNUSABLE = "cannot be used; `orchestrator resume` restores it from"
 JOB_ID = re.compile(r"[\w.-]{1,100}")
 _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 """A line of the loop. Nodes' texts in such lines have other words before them."""
@@ -257,7 +256,8 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
     if made[0] is not entries[0]:
         yield Mismatch(made[0].number, "", "the declaration is not the first record")
     if evidence.record is None:
-        yield Mismatch(0, "set.json", f"{UNUSABLE} the declaration")
+        text = "cannot be used; without it `orchestrator resume` restores it from the declaration"
+        yield Mismatch(0, "set.json", text)
         return
     now = asdict(evidence.record)
     for name, value in asdict(record).items():
@@ -379,7 +379,8 @@ def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mi
         if key not in states:
             yield Mismatch(one.number, file, "missing, but listed in the ledger")
         elif state is None:
-            yield Mismatch(one.number, file, f"{UNUSABLE} the ledger")
+            text = "cannot be used; `orchestrator resume` restores it from the ledger"
+            yield Mismatch(one.number, file, text)
         elif one.kind == "attempt" and any(
             one.data.get(name) != getattr(state, name) for name in ("seed", "nodes")
         ):

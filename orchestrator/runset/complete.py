@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 from orchestrator.errors import SchedulerError
-from orchestrator.evidence.sets import RunSet
+from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.folder import Folder, FolderError
 from orchestrator.onnode.set.lease import HeldError, Lease
-from orchestrator.onnode.set.settle import settle
+from orchestrator.onnode.set.settle import as_failed, last_seen_ms, restore
 from orchestrator.scheduler.job import Scheduler
 
 
 def settle_complete_set(
     run_set: RunSet,
     scheduler: Scheduler,
-    cluster: str = "",
     note: Callable[[str], object] = lambda _: None,
     world: World = THIS,
 ) -> None:
     """Settle the remains of killed jobs and commands in a set without missing runs.
 
-    A live job keeps its set. `note` gets a line if the storage refuses. Needs the
-    controller's lock.
+    Nothing is recorded of attempts and results that the ledger lacks: a job does that. `note` gets
+    a line on a job that had not closed the set, a holder of the set, or a refusal of the storage.
+    Needs the controller's lock.
     """
 
     def sees(job_id: str) -> bool | None:
@@ -35,17 +37,53 @@ def settle_complete_set(
         return job_id in jobs and jobs[job_id].alive
 
     layout = run_set.layout
-    lease = Lease(layout.loop_lock, world.holder(cluster=cluster), sees=sees, world=world)
+    me = world.holder(cluster=scheduler.cluster())
+    lease = Lease(layout.loop_lock, me, sees=sees, world=world)
     folder = Folder(layout, run_set.record, job_id="", world=world, lease=lease)
     try:
         if ledger.declared(ledger.read(layout.root, world.files)[0]) is None:
             return  # of an older version: jobs declare their sets, commands do not
         lease.take()
         try:
-            settle(folder)
+            restore(folder)
+            _remove_ledger_lock(folder)
+            _close_jobs(folder, note)
         finally:
             lease.release()
-    except HeldError:
+    except HeldError as held:
+        note(f"note: {held.holder} has the set: {held.verdict.why}")
+    except FolderError as error:
+        note(f"note: {error}")
+    except OSError as error:
+        path = error.filename or layout.root
+        note(f"note: {path}: {error.strerror or error}; the set could not be settled")
+
+
+def _remove_ledger_lock(folder: Folder) -> None:
+    """Remove a dead writer's. Raises OSError."""
+    path = folder.layout.root / ledger.LOCK
+    if not folder.files.exists(path):
         return
-    except (OSError, FolderError) as error:
-        note(f"note: {layout.root} could not be settled: {error}")
+    lease = Lease(path, folder.world.holder(), world=folder.world)
+    with suppress(HeldError):
+        lease.take(beat=False)
+        lease.release()
+
+
+def _close_jobs(folder: Folder, note: Callable[[str], object]) -> None:
+    """Close the records of dead jobs. The last job has completed the set, whatever ended the job.
+    Raises FolderError, OSError."""
+    layout, evidence = folder.layout, SetEvidence(folder.layout.root)
+    names = set(folder.files.names(layout.jobs)) if evidence.jobs else set()
+    for job in evidence.jobs:
+        closed = job
+        if job is evidence.job and job.state != "complete":
+            note(f"note: job {job.job_id} had not closed the set, which is complete")
+            warnings = [*job.warnings, *filter(None, [job.reason])]
+            ended_ms = job.ended_ms or last_seen_ms(folder, job)
+            closed = replace(job, state="complete", reason="", warnings=warnings, ended_ms=ended_ms)
+        elif not job.ended_ms:
+            closed = as_failed(folder, job)
+        if closed != job and f"{job.job_id}.json" in names:  # an id may name another folder
+            folder.check_mine()
+            folder.write(closed, layout.job(job.job_id))

@@ -141,7 +141,7 @@ def submit(
         if nexp <= run_set.record.nexp and not missing_runs(run_set):
             if missing:
                 note(f"note: {lost(run_set, missing)}")
-            settle_complete_set(run_set, scheduler, me.cluster, note, world)
+            settle_complete_set(run_set, scheduler, note, world)
             raise _finished(run_set, world)
         live = settle(run_set, scheduler, world)
         for pause_s in ENDING_AGAIN_S:

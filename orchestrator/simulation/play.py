@@ -314,13 +314,12 @@ class Simulation:
                 return False
         return not any(process.alive for process in self.commands)
 
-    def is_abandoned(self) -> bool:
-        """Return whether a command, or the last loop, was killed or lost its storage: a later
-        command removes its remains."""
+    def loop_killed_last(self) -> bool:
+        """Return whether the last loop was killed or lost its storage: a later command removes its
+        remains."""
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
-        killed = any(command.killed for command in self.done)
-        return killed or (loop is not None and (loop.killed or (loop.failed and away)))
+        return loop is not None and (loop.killed or (loop.failed and away))
 
     def is_settled(self) -> bool:
         """Return whether the last command called the set complete, and its job has closed it."""
@@ -352,7 +351,6 @@ class Simulation:
     def resume_complete_set(self, limit_s: float = 90 * 86400.0) -> None:
         """Resume until the set is settled, each time when the traces of the dead count as
         abandoned. Raises Stuck."""
-        self.engine.run(self.idle, limit_s)
         for _ in range(self.user.resumes):
             if self.missing():
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from sites import write_system
 
 from orchestrator.cli import main
+from orchestrator.errors import SchedulerError, SchedulerUnknown
 from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, write
 from orchestrator.onnode.kernel.world import World
+from orchestrator.scheduler.job import Job, JobRequest
 
 
 class Hasty(World):
@@ -24,6 +27,45 @@ class Hasty(World):
 
     def pause(self, seconds: float) -> None:  # type: ignore[override]
         self.pauses.append(seconds)
+
+
+class Cluster:
+    """A scheduler in memory that can lose its answers: `accepts` whether a job comes to be, `answer` what is said."""
+
+    name = "slurm"
+
+    def __init__(self, accepts: bool = True, answer: type[SchedulerError] | None = None) -> None:
+        self.accepts = accepts
+        self.answer = answer
+        self.silent = False
+        self.known: dict[str, Job] = {}
+        self.submitted: list[JobRequest] = []
+
+    def command(self, request: JobRequest) -> list[str]:
+        return ["submit", str(request.script)]
+
+    def submit(self, request: JobRequest) -> str:
+        self.submitted.append(request)
+        job_id = str(100 + len(self.submitted))
+        if self.accepts:
+            self.known[job_id] = Job(job_id, request.job_name, "PENDING")
+        if self.answer:
+            raise self.answer("an odd answer")
+        return job_id
+
+    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
+        if self.silent:
+            raise SchedulerUnknown("no answer")
+        wanted = {*names}, {*ids}
+        return {
+            key: job for key, job in self.known.items() if job.name in wanted[0] or key in wanted[1]
+        }
+
+    def cancel(self, job_id: str, grace_s: float) -> bool:
+        return self.known.pop(job_id, None) is not None
+
+    def cluster(self) -> str:
+        return ""
 
 
 class Clock:

@@ -12,18 +12,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Hasty, write_set
+from controller_parts import Cluster, Hasty, write_set
 from until import LIMIT_S, make_older, now_ms
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
-from orchestrator.evidence.ledger import verify
-from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord, open_set
-from orchestrator.evidence.state import GRACE_S, judge
+from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
+from orchestrator.evidence.state import GRACE_S
 from orchestrator.onnode.kernel.files import Files, PathLike
-from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read, write
+from orchestrator.onnode.kernel.records import JobRecord, read, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
-from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import read as read_lease
 from orchestrator.runset.submit import (
     ENDING_AGAIN_S,
@@ -33,45 +31,6 @@ from orchestrator.runset.submit import (
     submit,
 )
 from orchestrator.scheduler.job import Job, JobRequest
-
-
-class Cluster:
-    """A scheduler in memory that can lose its answers: `accepts` whether a job comes to be, `answer` what is said."""
-
-    name = "slurm"
-
-    def __init__(self, accepts: bool = True, answer: type[SchedulerError] | None = None) -> None:
-        self.accepts = accepts
-        self.answer = answer
-        self.silent = False
-        self.known: dict[str, Job] = {}
-        self.submitted: list[JobRequest] = []
-
-    def command(self, request: JobRequest) -> list[str]:
-        return ["submit", str(request.script)]
-
-    def submit(self, request: JobRequest) -> str:
-        self.submitted.append(request)
-        job_id = str(100 + len(self.submitted))
-        if self.accepts:
-            self.known[job_id] = Job(job_id, request.job_name, "PENDING")
-        if self.answer:
-            raise self.answer("an odd answer")
-        return job_id
-
-    def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
-        if self.silent:
-            raise SchedulerUnknown("no answer")
-        wanted = {*names}, {*ids}
-        return {
-            key: job for key, job in self.known.items() if job.name in wanted[0] or key in wanted[1]
-        }
-
-    def cancel(self, job_id: str, grace_s: float) -> bool:
-        return self.known.pop(job_id, None) is not None
-
-    def cluster(self) -> str:
-        return ""
 
 
 @pytest.fixture
@@ -235,65 +194,6 @@ def test_what_killed_controllers_left_is_removed_from_a_complete_set(tmp_path: P
         submit(run_set, Cluster())
     left = sorted(path.name for path in root.glob(".*lock*"))
     assert left == ["..controller.lock.new.9a", ".loop.lock.new.8f"]
-
-
-@pytest.fixture
-def abandoned(tmp_path: Path) -> RunSet:
-    """A complete set whose last job was killed, and of whose last attempt the state is lost."""
-    job = JobRecord(job_id="7", state="running", started_ms=1)
-    run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2, job=job))
-    layout, world = run_set.layout, THIS
-    attempts = [read(RunRecord, layout.attempt_state(run, 1)) for run in (1, 2)]
-    ended = [ledger.attempt_ended(state) for state in attempts if isinstance(state, RunRecord)]
-    declared = ledger.declaration(run_set.record, layout.root, layout.root.stat().st_ino)
-    ledger.append(layout.root, declared, *ended)
-    layout.attempt_state(2, 1).unlink()
-    for path, job_id in ((layout.loop_lock, "7"), (layout.root / ledger.LOCK, "")):
-        dead = replace(world.holder(job_id), host="n1", boot="7")
-        path.write_text(json.dumps(asdict(dead)))
-        make_older(path, STALE_S + 1)
-    return run_set
-
-
-def test_a_complete_set_is_settled_in_place_of_a_job(abandoned: RunSet) -> None:
-    root = abandoned.layout.root
-    with pytest.raises(SetError, match="s is done"):
-        submit(abandoned, Cluster())
-    files = SetEvidence(root)
-    assert judge(files, {}) == ("complete", "", None)
-    assert files.attempt(2, 1) == files.run(2)
-    assert [path.name for path in root.glob(".*")] == []
-    assert not verify(root).problems
-
-
-@pytest.mark.parametrize("alive", [True, None], ids=["alive", "without an answer"])
-def test_a_complete_set_is_left_to_a_job_that_may_live(
-    abandoned: RunSet, alive: bool | None
-) -> None:
-    cluster = Cluster()
-    cluster.silent = alive is None
-    cluster.known["7"] = Job("7", "by hand", "RUNNING")
-    with pytest.raises(SetError, match="s is done"):
-        submit(abandoned, cluster)
-    assert read_lease(abandoned.layout.loop_lock) is not None
-    assert not abandoned.layout.attempt_state(2, 1).exists()
-
-
-def test_a_storage_that_refuses_to_settle_a_complete_set_is_named(abandoned: RunSet) -> None:
-    notes = list[str]()
-    abandoned.layout.attempt_state(2, 1).mkdir()
-    (abandoned.layout.attempt_state(2, 1) / "a").mkdir()
-    with pytest.raises(SetError, match="s is done"):
-        submit(abandoned, Cluster(), note=notes.append)
-    [text] = notes
-    assert "could not be settled" in text and "state.json" in text
-
-
-def test_a_set_without_a_ledger_gets_none_by_a_command(tmp_path: Path) -> None:
-    run_set = open_set(write_set(tmp_path, "s", nexp=2, done=2))
-    with pytest.raises(SetError, match="s is done"):
-        submit(run_set, Cluster())
-    assert not (run_set.layout.root / ledger.NAME).exists()
 
 
 def test_refused_is_on_record(run_set: RunSet) -> None:

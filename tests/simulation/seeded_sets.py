@@ -228,7 +228,11 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
         world.settle(
             faults.GIVEN_UP_S + 900.0 if frozen else 600.0
         )  # it lets go once its host is back
-        if world.is_abandoned() or storage_failed_last(world):
+        world.engine.run(world.idle, LIMIT_S)
+        loop_ended = not world.loop_killed_last() and not storage_failed_last(world)
+        if loop_ended:
+            trial.found += badly_closed(world)
+        if not loop_ended or any(command.killed for command in world.done):
             world.settle(max(0.0, storage_is_back_at(world) - world.engine.now))
             world.resume_complete_set(LIMIT_S)
         trial.found += [*violations(world), *unfair(world, shape)]
@@ -242,6 +246,17 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     trial.turns, trial.virtual_s = world.engine.turns, world.engine.now
     trial.happened = [str(fault) for _, fault in world.happened]
     return trial
+
+
+def badly_closed(world: Simulation) -> Iterator[str]:
+    """Yield what the last loop, which was not killed, has left open in a complete set."""
+    if world.run_set is None or world.missing():
+        return
+    root = world.run_set.layout.root
+    yield from (text for text in invariants.open_records(root) if text.startswith("jobs/"))
+    # A loop that stood still until the set was given up may end it under a signal, or with its successor in the queue.
+    if not any(re.search("stopped in|freezes", str(fault)) for _, fault in world.happened):
+        yield from invariants.not_complete(root)
 
 
 def violations(world: Simulation) -> Iterator[str]:

@@ -86,6 +86,7 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
     try:
         world.play()
         world.settle()
+        world.engine.run(world.idle)
         world.resume_complete_set()
         assert world.run_set is not None
         open_ones = invariants.open_records(world.run_set.layout.root)

@@ -35,39 +35,44 @@ def settle(folder: Folder) -> None:
     settling.complete_ledger()
 
 
+def restore(folder: Folder) -> None:
+    """Like `settle`, for a command in a set without missing runs: write lost states of attempts as
+    the ledger has them. Nothing new is recorded. Raises OSError, FolderError."""
+    folder.check_mine()
+    sweep(folder.layout, folder.world)
+    settling = _Settling(folder)
+    for run in range(1, folder.record.nexp + 1):
+        for attempt in folder.attempts(run):
+            settling.restore(run, attempt)
+
+
 def _settle_jobs(folder: Folder) -> None:
-    """Close earlier jobs' records. Without missing runs the last of these jobs has completed the
-    set, whatever ended it. Raises OSError."""
-    for path, job in (jobs := _earlier_jobs(folder)):
-        closed = job
-        if path == jobs[-1][0] and job.state != "complete" and not folder.missing():
-            closed = replace(job, state="complete", reason="")
-        elif not job.ended_ms:
-            words = job.reason or "the job ended without a word"
-            closed = replace(job, state="failed", reason=words)
-        if closed != job:
-            ended_ms = job.ended_ms or _last_seen_ms(folder, path, job)
-            folder.write(replace(closed, ended_ms=ended_ms), path)
+    """Close earlier jobs' records. Raises OSError."""
+    files = folder.files
+    for name in sorted(files.names(folder.layout.jobs)):
+        path = folder.layout.jobs / name
+        if not name.endswith(".json"):
+            continue
+        job = records.read(JobRecord, path, files, strict=True)
+        if isinstance(job, JobRecord) and not job.ended_ms and job.job_id != folder.job_id:
+            folder.write(as_failed(folder, job), path)
 
 
-def _earlier_jobs(folder: Folder) -> list[tuple[Path, JobRecord]]:
-    """Return the records of other jobs, by their start. Raises OSError."""
-    jobs = folder.layout.jobs
-    paths = [jobs / name for name in folder.files.names(jobs) if name.endswith(".json")]
-    found = [(path, records.read(JobRecord, path, folder.files, strict=True)) for path in paths]
-    earlier = [
-        (path, job)
-        for path, job in found
-        if isinstance(job, JobRecord) and job.job_id != folder.job_id
-    ]
-    return sorted(earlier, key=lambda one: (one[1].started_ms, one[0].name))
+def as_failed(folder: Folder, job: JobRecord) -> JobRecord:
+    """Return the record of a dead job that did not write its end. Raises OSError."""
+    reason = job.reason or "the job ended without a word"
+    return replace(job, state="failed", reason=reason, ended_ms=last_seen_ms(folder, job))
 
 
-def _last_seen_ms(folder: Folder, path: Path, job: JobRecord) -> int:
-    """The last change of a job's record or events: it may have been dead for days."""
-    events = folder.files.state(folder.layout.events(path.stem))
-    changed_ms = int(1000 * events.mtime) if events else 0
-    return min(max(1, job.updated_ms, changed_ms), folder.world.wall_ms())
+def last_seen_ms(folder: Folder, job: JobRecord) -> int:
+    """The last change of a job's record or events: it may have been dead for days. Raises
+    OSError."""
+    root, files = folder.layout.root, folder.files
+    begins = f"{folder.layout.events(job.job_id).stem}."  # of all its groups
+    found = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
+    changed_ms = (int(1000 * state.mtime) for state in found if state is not None)
+    last_ms = min(max([job.updated_ms, *changed_ms]), folder.world.wall_ms())
+    return max(1, job.started_ms, last_ms)
 
 
 class _Settling:
@@ -122,6 +127,16 @@ class _Settling:
         return state
 
     # ---- an attempt ----
+
+    def restore(self, run: int, attempt: int) -> None:
+        """Write an attempt's end as the ledger has it, if its state is lost. Raises FolderError,
+        OSError."""
+        path = self._layout.attempt_state(run, attempt)
+        state = records.read(RunRecord, path, self._files, strict=True)
+        ended = None if _is_final(state, run, attempt) else self._on_record(run, attempt)
+        if ended is not None:
+            self._folder.check_mine()
+            self._folder.write(ended, path)
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return an attempt's final state; None if it never started."""
@@ -257,8 +272,17 @@ class _Settling:
             last = self._folder.run_state(run, strict=True)
             path, attempt = self._layout.result(run), last.attempt if last else 0
             missing.append(ledger.published(path, run, attempt, -1, self._files))
-        if missing or self._files.exists(self._layout.root / ledger.LOCK):  # a killed writer's
+        if missing:
             self._folder.record_that(*missing)
+
+
+def _is_final(state: object, run: int, attempt: int) -> bool:
+    """Return whether it is the state of this attempt after its end."""
+    return (
+        isinstance(state, RunRecord)
+        and (state.run, state.attempt) == (run, attempt)
+        and state.state != "running"
+    )
 
 
 def _unrecorded(
