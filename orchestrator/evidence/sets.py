@@ -112,17 +112,28 @@ class SetEvidence:
 
     @property
     def awaited(self) -> bool:
-        """Return whether a submission's job has not written a state so far."""
+        """Return whether a submission's job has not written a state so far, and can be needed."""
         asked = self.submission
         if (
             asked is None
             or asked.state == "refused"
             or any(job.job_id == asked.job_id for job in self.jobs)
+            or (asked.settled and self._needs_no_job)
         ):
             return False
         if self.job is None or any(record.job_id == self.job.job_id for record in self.submissions):
             return True
         return asked.requested_ms > self.job.started_ms
+
+    @property
+    def _needs_no_job(self) -> bool:
+        """Return whether a job has closed the set with every run done. No later job is submitted
+        then: one that was submitted meanwhile, after Slurm had given up the job's host, has nothing
+        to do."""
+        if self.record is None or self.job is None or self.job.state != "complete":
+            return False
+        runs = map(self.run, range(1, self.record.nexp + 1))
+        return all(run is not None and run.done for run in runs)
 
     @property
     def job_id(self) -> str:

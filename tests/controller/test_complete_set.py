@@ -128,6 +128,32 @@ def test_the_last_job_by_submission_has_completed_it(abandoned: RunSet, state: s
     assert judge(SetEvidence(layout.root), {})[0] == "complete"
 
 
+@pytest.mark.parametrize(
+    ("done", "asked", "state"),
+    [(2, "submitted", "complete"), (1, "submitted", "lost"), (2, "unknown", "unknown")],
+    ids=["all done", "a failed run", "perhaps submitted"],
+)
+def test_a_job_submitted_before_the_set_was_complete_is_not_awaited(
+    tmp_path: Path, done: int, asked: str, state: str
+) -> None:
+    """Slurm had given up a host that stood still, and whose loop completed the set later; the next job never began."""
+    job = replace(KILLED, state="complete", ended_ms=9)
+    root = write_set(tmp_path, "s", nexp=2, done=done, job=job)
+    if done == 1:
+        failed = RunRecord(run=2, attempt=1, state="failed", outcome="infrastructure")
+        write(failed, root / "runs/2/state.json")
+    for number, (job_id, word) in enumerate((("7", "submitted"), ("8", asked)), 1):
+        job_id = job_id if word == "submitted" else ""
+        asked_ms = THIS.wall_ms()
+        record = SubmissionRecord(
+            number=number, state=word, job_id=job_id, requested_ms=asked_ms, job_name="orch-s"
+        )
+        write(record, root / f"submissions/{number}.json")
+    files = SetEvidence(root)
+    assert judge(files, {})[0] == state
+    assert files.settled == (state == "complete")
+
+
 def test_an_attempt_that_the_ledger_lacks_is_not_recorded(abandoned: RunSet) -> None:
     """Nobody's command vouches for what somebody has put into the set."""
     layout = abandoned.layout
