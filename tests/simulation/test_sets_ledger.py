@@ -154,6 +154,29 @@ def test_lines_that_were_never_finished_are_covered_by_the_next_record(
             assert verify(one).problems != (), at
 
 
+class Still(World):
+    """A writer that stands still when it has read the ledger, for so long that another takes its lease and writes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root: Path | None = root
+
+    def wall_ms(self) -> int:  # asked for a record
+        root, self.root = self.root, None
+        if root is not None:
+            (root / ledger.LOCK).unlink()
+            ledger.append(root, ("notify", {"other": 1}))
+        return super().wall_ms()
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_who_stood_still_reads_again(one: Path, once: bool) -> None:
+    before = kinds(one)
+    ledger.append(one, ("notify", {"late": 1}), once=once, world=Still(one))
+    assert kinds(one) == [*before, "notify", "notify"] and not (one / ledger.LOCK).exists()
+    assert [entry.data for entry in ledger.read(one)[0][-2:]] == [{"other": 1}, {"late": 1}]
+    assert verify(one).problems == ()
+
+
 class Late(Files):
     """Storage on which its writer stands still before it appends, for so long that another takes its lease and writes."""
 

@@ -148,14 +148,15 @@ def append(
             entries, torn = read(root, world.files)
             if own and _follow(entries, own):
                 return head(entries)
-            late += own
+            late, own = late + own, []
             void = [("void", {"lines": late})] if late else list[Said]()
             new = void + (_unknown(said, entries, late) if once else list(said))
             if not new:
                 return head(entries)
-            text, own, number = _lines(entries, torn, new, by, world)
-            # A frozen writer must not write after an outdated read.
-            lease.confirm()
+            text, lines, number = _lines(entries, torn, new, by, world)
+            if not lease.mine:  # it stood still: what it has read may be outdated
+                continue
+            own = lines
             if world.files.append(root / NAME, text, sync=True) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
             if not entries:
