@@ -247,13 +247,18 @@ class Attempt:
         yield from self._await_exits(nodes)
 
     def _await_exits(self, nodes: Iterable[str]) -> Flow:
-        group, exits, now = self._group, self._reports.exits, self._job.world.now
-        deadline = now() + STOP_S
-        while group.step.is_alive and now() < deadline:
+        group, exits, world = self._group, self._reports.exits, self._job.world
+        until = world.now()
+        deadline = until + STOP_S
+        while group.step.is_alive:
+            now = world.now()
+            deadline += stalled_s(until, now)  # meanwhile no exit was read
             group.step.check_ended()
-            if all(node in exits or group.record.is_gone(node) for node in nodes):
+            gone = all(node in exits or group.record.is_gone(node) for node in nodes)
+            if gone or now >= deadline:
                 return
-            yield group.step.next_check(deadline)
+            until = group.step.next_check(min(deadline, now + 1))  # each second, to see stalls
+            yield until
 
     # ---- after the run ----
 
