@@ -256,7 +256,7 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
     if made[0] is not entries[0]:
         yield Mismatch(made[0].number, "", "the declaration is not the first record")
     if evidence.record is None:
-        text = "cannot be used; without it `orchestrator resume` restores it from the declaration"
+        text = "cannot be used; remove it: `orchestrator resume` restores it from the declaration"
         yield Mismatch(0, "set.json", text)
         return
     now = asdict(evidence.record)

@@ -132,8 +132,7 @@ class SetEvidence:
         to do."""
         if self.record is None or self.job is None or self.job.state != "complete":
             return False
-        runs = map(self.run, range(1, self.record.nexp + 1))
-        return all(run is not None and run.done for run in runs)
+        return not self.missing(self.record.nexp)
 
     @property
     def job_id(self) -> str:
@@ -217,6 +216,11 @@ class SetEvidence:
                 RunRecord, f"{self.layout.root}/runs/{run}/state.json"
             )
         return self._runs[run]
+
+    def missing(self, nexp: int) -> list[int]:
+        """Return the runs of 1 .. `nexp` without a final result."""
+        records = ((run, self.run(run)) for run in range(1, nexp + 1))
+        return [run for run, record in records if record is None or not record.done]
 
     def attempts_of(self, run: int) -> list[int]:
         """Return the rising attempts of a run that left a folder."""

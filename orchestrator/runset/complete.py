@@ -1,4 +1,4 @@
-"""Settle a complete set in place of the next job, which does not come any more."""
+"""Settle a complete set: no further job does it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def settle_complete_set(
 ) -> None:
     """Settle the remains of killed jobs and commands in a set without missing runs.
 
-    Nothing is recorded of attempts and results that the ledger lacks: a job does that. `note` gets
-    a line on a job that had not closed the set, a holder of the set, or a refusal of the storage.
-    Needs the controller's lock.
+    Attempts and results that the ledger lacks are not added to it: only jobs do that. `note` gets a
+    line if the last job's state changes, if a live process holds the set, or if the storage
+    refuses. Needs the controller's lock.
     """
 
     def sees(job_id: str) -> bool | None:
@@ -51,7 +51,7 @@ def settle_complete_set(
         finally:
             lease.release()
     except HeldError as held:
-        note(f"note: {held.holder} has the set: {held.verdict.why}")
+        note(f"note: the set is not settled: {held.holder} holds it; {held.verdict.why}")
     except FolderError as error:
         note(f"note: {error}")
     except OSError as error:
@@ -60,7 +60,7 @@ def settle_complete_set(
 
 
 def _remove_ledger_lock(folder: Folder) -> None:
-    """Remove a dead writer's. Raises OSError."""
+    """Remove the ledger's lock if its writer is dead. Raises OSError."""
     path = folder.layout.root / ledger.LOCK
     if not folder.files.exists(path):
         return
@@ -71,14 +71,14 @@ def _remove_ledger_lock(folder: Folder) -> None:
 
 
 def _close_jobs(folder: Folder, note: Callable[[str], object]) -> None:
-    """Close the records of dead jobs. The last job has completed the set, whatever ended the job.
-    Raises FolderError, OSError."""
+    """Close the records of dead jobs. The last job has completed the set, whatever ended it. Raises
+    FolderError, OSError."""
     layout, evidence = folder.layout, SetEvidence(folder.layout.root)
     names = set(folder.files.names(layout.jobs)) if evidence.jobs else set()
     for job in evidence.jobs:
         closed = job
         if job is evidence.job and job.state != "complete":
-            note(f"note: job {job.job_id} had not closed the set, which is complete")
+            note(f"note: all runs are done; job {job.job_id} is recorded as complete")
             warnings = [*job.warnings, *filter(None, [job.reason])]
             ended_ms = job.ended_ms or last_seen_ms(folder, job)
             closed = replace(job, state="complete", reason="", warnings=warnings, ended_ms=ended_ms)

@@ -392,9 +392,7 @@ def _look_for(
 
 def missing_runs(run_set: RunSet) -> list[int]:
     """Return the runs without a final result."""
-    evidence = SetEvidence(run_set.layout.root)
-    records = ((run, evidence.run(run)) for run in range(1, run_set.record.nexp + 1))
-    return [run for run, record in records if record is None or not record.done]
+    return SetEvidence(run_set.layout.root).missing(run_set.record.nexp)
 
 
 def _finished(run_set: RunSet, world: World) -> SetError:

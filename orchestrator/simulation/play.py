@@ -299,12 +299,7 @@ class Simulation:
         """Return the runs without a final result."""
         if self.run_set is None:
             return list(range(1, self.bundle.nexp + 1))
-        evidence = SetEvidence(self.run_set.layout.root)
-        return [
-            run
-            for run in range(1, self.bundle.nexp + 1)
-            if (state := evidence.run(run)) is None or not state.done
-        ]
+        return SetEvidence(self.run_set.layout.root).missing(self.bundle.nexp)
 
     def idle(self) -> bool:
         """Return whether no job of the set and no command is left."""

@@ -1,4 +1,4 @@
-"""`resume` of a complete set settles it in place of a job, and disturbs no live one."""
+"""`resume` settles a complete set, and disturbs no live job."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_it_is_settled(abandoned: RunSet) -> None:
     assert [str(problem) for problem in verify(root).problems] == [
         "runs/2/attempt_1/state.json: cannot be used; `orchestrator resume` restores it from the ledger"
     ]
-    assert resume(abandoned) == ["note: job 7 had not closed the set, which is complete"]
+    assert resume(abandoned) == ["note: all runs are done; job 7 is recorded as complete"]
     assert judge(SetEvidence(root), {}) == ("complete", "", None)
     assert not verify(root).problems
     assert [path.name for path in (*root.glob(".*"), *root.glob("*.lock"))] == []
@@ -81,7 +81,7 @@ def test_a_job_that_may_live_keeps_it(abandoned: RunSet, alive: bool | None, why
     cluster.silent = alive is None
     cluster.known["7"] = Job("7", "by hand", "RUNNING")
     [note] = resume(abandoned, cluster)
-    assert note.startswith("note: job 7 on n1 has the set: ") and why in note
+    assert note.startswith("note: the set is not settled: job 7 on n1 holds it; ") and why in note
     assert read_lease(abandoned.layout.loop_lock) is not None
     assert read(JobRecord, abandoned.layout.job("7")) == KILLED
     assert not abandoned.layout.attempt_state(2, 1).exists()
@@ -119,7 +119,7 @@ def test_the_last_job_by_submission_has_completed_it(abandoned: RunSet, state: s
     for group, time_s in (("8", 10), ("8.2", 20), ("88", 40)):
         layout.events(group).write_text("")
         os.utime(layout.events(group), (time_s, time_s))
-    assert resume(abandoned) == ["note: job 8 had not closed the set, which is complete"]
+    assert resume(abandoned) == ["note: all runs are done; job 8 is recorded as complete"]
     assert read(JobRecord, layout.job("7")) == first
     closed = read(JobRecord, layout.job("8"))
     assert isinstance(closed, JobRecord) and closed.state == "complete"
@@ -136,19 +136,16 @@ def test_the_last_job_by_submission_has_completed_it(abandoned: RunSet, state: s
 def test_a_job_submitted_before_the_set_was_complete_is_not_awaited(
     tmp_path: Path, done: int, asked: str, state: str
 ) -> None:
-    """Slurm had given up a host that stood still, and whose loop completed the set later; the next job never began."""
+    """Slurm had given up a host that stood still, and whose loop completed the set later; the next job did not start."""
     job = replace(KILLED, state="complete", ended_ms=9)
     root = write_set(tmp_path, "s", nexp=2, done=done, job=job)
     if done == 1:
         failed = RunRecord(run=2, attempt=1, state="failed", outcome="infrastructure")
         write(failed, root / "runs/2/state.json")
-    for number, (job_id, word) in enumerate((("7", "submitted"), ("8", asked)), 1):
-        job_id = job_id if word == "submitted" else ""
-        asked_ms = THIS.wall_ms()
-        record = SubmissionRecord(
-            number=number, state=word, job_id=job_id, requested_ms=asked_ms, job_name="orch-s"
-        )
-        write(record, root / f"submissions/{number}.json")
+    first = SubmissionRecord(number=1, state="submitted", job_id="7", job_name="orch-s")
+    second = replace(first, number=2, state=asked, job_id="8" if asked == "submitted" else "")
+    for submission in (first, replace(second, requested_ms=THIS.wall_ms())):
+        write(submission, root / f"submissions/{submission.number}.json")
     files = SetEvidence(root)
     assert judge(files, {})[0] == state
     assert files.settled == (state == "complete")

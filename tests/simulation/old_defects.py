@@ -237,8 +237,8 @@ DEFECTS = [
         "a result was on record twice if the job was killed before it was published",
         "e7b0932",
         FOLDER,
-        "            self.record_that(*said, published, once=True)\n",
-        "            self.record_that(*said, published)\n",
+        "            self.record_that(*new, published, once=True)\n",
+        "            self.record_that(*new, published)\n",
         likely=(
             r"loop is killed in (3[4-9]|4\d) steps at the end of|now and then for the loop.* (at the end of|in) run",
         ),
@@ -257,11 +257,11 @@ DEFECTS = [
         "two cancels at the same time were two records: what is on record was looked up without the lock",
         "f2d0108",
         SUBMISSIONS,
-        "    head = ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)\n",
+        "    head = ledger.append(layout.root, new, job=job, cluster=cluster, once=True, world=world)\n",
         "    entries, _ = ledger.read(layout.root, world.files)\n"
-        "    if any((one.kind, one.data) == said for one in entries):\n"
+        "    if any((one.kind, one.data) == new for one in entries):\n"
         "        return replace(submission, ledger=ledger.head(entries))\n"
-        "    head = ledger.append(layout.root, said, job=job, cluster=cluster, world=world)\n",
+        "    head = ledger.append(layout.root, new, job=job, cluster=cluster, world=world)\n",
         likely=("cancelled twice in run",),
     ),
     one(

@@ -51,8 +51,8 @@ def kinds(root: Path) -> list[str]:
 
 def test_cancels_at_once_are_one_on_record(tmp_path: Path) -> None:
     """Whether it is there already is looked at by the one who may write."""
-    said: ledger.Said = ("cancel", {"number": 1, "job_id": "7"})
-    words = f"from orchestrator.onnode.set import ledger; ledger.append(ledger.Path({str(tmp_path)!r}), {said!r}, once=True)"
+    cancelled: ledger.NewRecord = ("cancel", {"number": 1, "job_id": "7"})
+    words = f"from orchestrator.onnode.set import ledger; ledger.append(ledger.Path({str(tmp_path)!r}), {cancelled!r}, once=True)"
     writers = [
         subprocess.Popen([sys.executable, "-c", words], env={**os.environ, "PYTHONPATH": str(TOP)})
         for _ in range(5)

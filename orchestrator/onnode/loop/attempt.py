@@ -19,7 +19,7 @@ from . import storage
 from .attempt_reports import AttemptReports, HangWatch, ping_interval_s
 from .context import SetContext
 from .group import Group
-from .step import stalled_s
+from .step import NodeDeadline, stalled_s
 
 GATE_S = 300.0
 """Limit to get ready: dropping a large node's caches takes minutes."""
@@ -143,18 +143,14 @@ class Attempt:
     def _get_ready(self) -> Flow:
         """Wait for verified settings and dropped caches. Value: problem or ""."""
         job, step, gate = self._job, self._group.step, self._gate
-        until = job.world.now()
-        deadline = until + GATE_S
+        deadline = NodeDeadline(step, job.world.now, GATE_S)
         while not job.end_state and (unanswered := gate.unanswered()):
-            now = job.world.now()  # this process may stall at any step
-            deadline += stalled_s(until, now)
             step.check_ended()
             if self._take_gone(unanswered):
                 return gate.refusals()
-            if now >= deadline or not step.is_alive:
+            if deadline.is_over() or not step.is_alive:
                 return gate.refusals("not every node answered the request to get ready for the run")
-            until = step.next_check(min(deadline, now + 1))  # at least each second, to see stalls
-            yield until
+            yield deadline.next_check()
         return gate.refusals() or (job.end_reason if job.end_state else "")
 
     def _take_gone(self, unanswered: Iterable[str]) -> bool:
@@ -247,18 +243,13 @@ class Attempt:
         yield from self._await_exits(nodes)
 
     def _await_exits(self, nodes: Iterable[str]) -> Flow:
-        group, exits, world = self._group, self._reports.exits, self._job.world
-        until = world.now()
-        deadline = until + STOP_S
-        while group.step.is_alive:
-            now = world.now()
-            deadline += stalled_s(until, now)  # meanwhile no exit was read
+        group, exits = self._group, self._reports.exits
+        deadline = NodeDeadline(group.step, self._job.world.now, STOP_S)
+        while group.step.is_alive and not deadline.is_over():
             group.step.check_ended()
-            gone = all(node in exits or group.record.is_gone(node) for node in nodes)
-            if gone or now >= deadline:
+            if all(node in exits or group.record.is_gone(node) for node in nodes):
                 return
-            until = group.step.next_check(min(deadline, now + 1))  # each second, to see stalls
-            yield until
+            yield deadline.next_check()
 
     # ---- after the run ----
 

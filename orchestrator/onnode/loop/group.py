@@ -16,7 +16,7 @@ from ..policy.place import GroupState
 from ..policy.reports import NodeReport
 from .checks import GroupChecks, Pulls
 from .context import JobContext
-from .step import GroupRecord, GroupStep, stalled_s
+from .step import GroupRecord, GroupStep, NodeDeadline
 
 
 class Group:
@@ -140,18 +140,15 @@ class Group:
         Value: False at the end of set or step.
         """
         limit_s = self.settings.container_start_s + 30
-        until = self.job.world.now()
-        deadline = until + limit_s
+        deadline = NodeDeadline(self.step, self.job.world.now, limit_s)
         while not self.job.end_state:
-            now = self.job.world.now()  # this process may stall at any step
-            deadline += stalled_s(until, now)
             self.step.check_ended()
             if self.pulls.advance():
-                deadline = now + limit_s
+                deadline.restart()
             silent = self._missing(word, nodes)
             if not silent:
                 return True
-            if now >= deadline:
+            if deadline.is_over():
                 for node in silent:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
@@ -165,8 +162,7 @@ class Group:
                 )
                 return False
             else:
-                until = self.step.next_check(min(deadline, now + 1))
-                yield until
+                yield deadline.next_check()
         return False
 
     def _missing(self, word: str, nodes: Sequence[str]) -> list[str]:

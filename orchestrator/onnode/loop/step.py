@@ -362,6 +362,30 @@ class GroupStep:
         return [node for node in nodes if self._heard[node] < since]
 
 
+class NodeDeadline:
+    """The end of a wait for nodes. Time in which this process stalled does not count."""
+
+    def __init__(self, step: GroupStep, clock: Callable[[], float], limit_s: float) -> None:
+        self._step, self._clock, self._limit_s = step, clock, limit_s
+        self.restart()
+
+    def restart(self) -> None:
+        self._check = self._clock()
+        self._at = self._check + self._limit_s
+
+    def is_over(self) -> bool:
+        """Call it after each `next_check`."""
+        now = self._clock()
+        self._at += stalled_s(self._check, now)
+        self._check = max(self._check, now)
+        return now >= self._at
+
+    def next_check(self) -> float:
+        """Return when to check again (World.now): at least each second, to notice stalls."""
+        self._check = self._step.next_check(min(self._at, self._clock() + 1))
+        return self._check
+
+
 def stalled_s(until: float, now: float) -> float:
     """How long this process stalled if it meant to resume at `until`: nodes are not to blame."""
     late_s = now - until

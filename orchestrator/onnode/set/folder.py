@@ -157,8 +157,8 @@ class Folder:
         run, attempt = state.run, state.attempt
         return self.layout.attempt_state(run, attempt), self.layout.run_state(run)
 
-    def publish(self, run: int, attempt: int, rank: int, *said: ledger.Said) -> None:
-        """Record a log and `said`, then make the log its run's result. Raises FolderError,
+    def publish(self, run: int, attempt: int, rank: int, *new: ledger.NewRecord) -> None:
+        """Record a log and `new` records, then make the log its run's result. Raises FolderError,
         OSError."""
         layout, files = self.layout, self.files
         result = layout.result(run)
@@ -173,7 +173,7 @@ class Folder:
                 )
             # A job killed before `_put_in_place` has recorded it already: hence `once`.
             published = ledger.published(temporary, run, attempt, rank, files)
-            self.record_that(*said, published, once=True)
+            self.record_that(*new, published, once=True)
             self._put_in_place(temporary, result)
         finally:
             files.remove(temporary)
@@ -198,13 +198,13 @@ class Folder:
 
     # ---- the records ----
 
-    def record_that(self, *said: ledger.Said, once: bool = False) -> None:
+    def record_that(self, *new: ledger.NewRecord, once: bool = False) -> None:
         """Append to the set's ledger; `once`: only new records. Raises OSError."""
         root, world = self.layout.root, self.world
         cluster = self.lease.me.cluster if self.lease else ""
         try:
             self.head = ledger.append(
-                root, *said, job=self.job_id, cluster=cluster, once=once, world=world
+                root, *new, job=self.job_id, cluster=cluster, once=once, world=world
             )
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held

@@ -33,7 +33,7 @@ PATIENCE_S = 30.0
 MARK = "orchestrator-ledger:"
 _MARKED = re.compile(rf"(?<!\S){MARK}([0-9]{{1,8}}):([0-9a-f]{{64}})(?!\S)")
 
-Said = tuple[str, dict[str, Any]]
+NewRecord = tuple[str, dict[str, Any]]
 """Kind and data of a record to append."""
 
 
@@ -62,23 +62,23 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
     """Cached: each append reads all lines again, mostly unchanged."""
     own = hashlib.sha256(text).hexdigest()
     try:
-        said = parse(text)
+        document = parse(text)
     except ValueError:
         return LedgerRecord(line, own)
     kinds = {"n": int, "time_ms": int, "kind": str, "prev": str, "data": dict}
-    if not isinstance(said, dict) or any(
-        type(said.get(name)) is not kind for name, kind in kinds.items()
+    if not isinstance(document, dict) or any(
+        type(document.get(name)) is not kind for name, kind in kinds.items()
     ):
         return LedgerRecord(line, own)
     return LedgerRecord(
         line,
         own,
-        said["n"],
-        said["kind"],
-        said["time_ms"],
-        said["prev"],
-        said.get("torn") is True,
-        said["data"],
+        document["n"],
+        document["kind"],
+        document["time_ms"],
+        document["prev"],
+        document.get("torn") is True,
+        document["data"],
     )
 
 
@@ -128,7 +128,7 @@ def marked(text: str) -> list[str]:
 
 def append(
     root: Path,
-    *said: Said,
+    *records: NewRecord,
     job: str = "",
     cluster: str = "",
     once: bool = False,
@@ -149,8 +149,8 @@ def append(
             if own and _follow(entries, own):
                 return head(entries)
             late, own = late + own, []
-            void = [("void", {"lines": late})] if late else list[Said]()
-            new = void + (_unknown(said, entries, late) if once else list(said))
+            void = [("void", {"lines": late})] if late else list[NewRecord]()
+            new = void + (_unknown(records, entries, late) if once else list(records))
             if not new:
                 return head(entries)
             text, lines, number = _lines(entries, torn, new, by, world)
@@ -168,23 +168,25 @@ def append(
         # It froze between the last two steps: another process may have written before these lines.
 
 
-def _unknown(said: Iterable[Said], entries: list[LedgerRecord], void: list[str]) -> list[Said]:
+def _unknown(
+    records: Iterable[NewRecord], entries: list[LedgerRecord], void: list[str]
+) -> list[NewRecord]:
     """Return the records that `entries`, without lines of the hashes `void`, do not have."""
     known = [(one.kind, one.data) for one in entries if one.hash not in void]
-    return [one for one in said if one not in known]
+    return [record for record in records if record not in known]
 
 
 def _lines(
     entries: list[LedgerRecord],
     torn: bool,
-    said: Iterable[Said],
+    records: Iterable[NewRecord],
     by: dict[str, Any],
     world: World,
 ) -> tuple[bytes, list[str], int]:
     """Return the lines that follow `entries`, their hashes, and the number of the last."""
     number = max((one.number for one in entries), default=0)
     prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
-    for kind, data in said:
+    for kind, data in records:
         number += 1
         line: dict[str, Any] = {
             "n": number,
@@ -214,7 +216,7 @@ def _follow(entries: list[LedgerRecord], own: list[str]) -> bool:
     )
 
 
-def declaration(record: SetRecord, place: Path, inode: int) -> Said:
+def declaration(record: SetRecord, place: Path, inode: int) -> NewRecord:
     """Return the first record of a set in `place`."""
     return "declare", {"set": asdict(record), "place": {"path": str(place), "inode": inode}}
 
@@ -229,7 +231,7 @@ def declared(entries: list[LedgerRecord]) -> SetRecord | None:
     return replace(record, nexp=max([record.nexp, *(runs for _, runs in extensions(entries))]))
 
 
-def extension(nexp: int) -> Said:
+def extension(nexp: int) -> NewRecord:
     """Return the record: from here on the set has `nexp` runs."""
     return "extend", {"nexp": nexp}
 
@@ -262,16 +264,16 @@ def original(root: Path, entries: list[LedgerRecord]) -> str:
     return "" if same or moved else path
 
 
-def attempt_started(state: RunRecord) -> Said:
+def attempt_started(state: RunRecord) -> NewRecord:
     about = {"run": state.run, "attempt": state.attempt, "seed": state.seed, "nodes": state.nodes}
     return "attempt", about
 
 
-def attempt_ended(state: RunRecord) -> Said:
+def attempt_ended(state: RunRecord) -> NewRecord:
     return "end", {"run": state.run, "attempt": state.attempt, "state": asdict(state)}
 
 
-def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> Said:
+def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> NewRecord:
     """Return a result's record; `rank` -1: published before. Raises OSError."""
     whole = hashlib.sha256()
     with files.open(path) as file:

@@ -65,8 +65,8 @@ def as_failed(folder: Folder, job: JobRecord) -> JobRecord:
 
 
 def last_seen_ms(folder: Folder, job: JobRecord) -> int:
-    """The last change of a job's record or events: it may have been dead for days. Raises
-    OSError."""
+    """Return the time of the last change of a job's record or events: the job may have been dead
+    for days. Raises OSError."""
     root, files = folder.layout.root, folder.files
     begins = f"{folder.layout.events(job.job_id).stem}."  # of all its groups
     found = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
@@ -260,7 +260,7 @@ class _Settling:
 
     def complete_ledger(self) -> None:
         """Add records that a killed job did not write. Raises OSError."""
-        known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.Said]()
+        known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.NewRecord]()
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
                 path = self._layout.attempt_state(run, attempt)
@@ -287,7 +287,7 @@ def _is_final(state: object, run: int, attempt: int) -> bool:
 
 def _unrecorded(
     state: RunRecord, known: Container[tuple[str, object, object]]
-) -> list[ledger.Said]:
+) -> list[ledger.NewRecord]:
     """Return an attempt's records that are missing among the `known` subjects."""
     found = []
     if ("attempt", state.run, state.attempt) not in known:

@@ -38,19 +38,19 @@ def _on_ledger(
     If it is recorded already, its writer was killed before it wrote the file, and Slurm may have
     forgotten the job.
     """
-    said: ledger.Said = ("cancel", {"number": submission.number, "job_id": submission.job_id})
+    new: ledger.NewRecord = ("cancel", {"number": submission.number, "job_id": submission.job_id})
     if not submission.cancelled_ms:
         for entry in ledger.read(layout.root, world.files)[0]:
             if (entry.kind, entry.data.get("number")) == ("submit", submission.number):
                 state, job_id = (str(entry.data.get(name)) for name in ("state", "job_id"))
                 known = replace(submission, state=state, job_id=job_id, error="")
                 submission = known if known.settled and job_id != submission.job_id else submission
-        said = (
+        new = (
             "submit",
             {"number": submission.number, "state": submission.state, "job_id": submission.job_id},
         )
     cluster = str(submission.by.get("cluster", ""))
-    head = ledger.append(layout.root, said, job=job, cluster=cluster, once=True, world=world)
+    head = ledger.append(layout.root, new, job=job, cluster=cluster, once=True, world=world)
     return replace(submission, ledger=head)
 
 
