@@ -10,7 +10,7 @@ from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.container.engine import NodeEngine
-from orchestrator.container.found import nodes_with
+from orchestrator.container.image_nodes import nodes_with
 from orchestrator.container.store import stored
 from orchestrator.errors import Fix
 from orchestrator.evidence.sets import SetEvidence, set_folders

@@ -77,7 +77,7 @@ def names_nodes(args: Namespace) -> bool:
 
 def check_nodes(args: Namespace) -> int:
     """Print a verdict for each node, and return the exit code."""
-    from orchestrator.container.found import keep
+    from orchestrator.container.image_nodes import keep
     from orchestrator.evidence.sets import check_log_dir
     from orchestrator.preflight.bundle import temporary_bundle, with_deep
     from orchestrator.preflight.places import Request

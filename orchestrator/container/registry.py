@@ -77,7 +77,9 @@ class Blob:
 class _Unreachable(EngineError):
     """A connection failed; the next may not."""
 
-    why = ""
+    def __init__(self, message: str, *, why: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.why = why
 
 
 class Registry:
@@ -99,13 +101,9 @@ class Registry:
         self._address = DOCKER_HUB if is_hub else host
         self._login = login
         self._authorization = ""
-        self._opener = OpenerDirector()
-        self._opener.addheaders = [("User-Agent", "orchestrator")]
         of_environment = {f"{key}_proxy": value for key, value in getproxies_environment().items()}
         given = {key.lower(): value for key, value in (proxy or {}).items()}
-        https = HTTPSHandler(context=ssl.create_default_context())
-        for handler in (_Proxy({**given, **of_environment}), HTTPHandler(), https):
-            self._opener.add_handler(handler)
+        self._opener = _Opener({**given, **of_environment})
 
     def manifest(self, digest: str = "") -> tuple[str, bytes]:
         """Return digest and bytes of the manifest or index `digest`, by default the reference's.
@@ -276,9 +274,7 @@ class Registry:
             hint = "export SSL_CERT_FILE=/path/of/your/ca.pem if the registry has a CA of its own"
         elif "ssl" in why.lower():
             hint = "only a registry on this host may speak http://; save the image and use --from"
-        error = _Unreachable(self._text(f"not reached: {cell(why)[:200]}"), hint=hint)
-        error.why = why
-        return error
+        return _Unreachable(self._text(f"not reached: {cell(why)[:200]}"), why=why, hint=hint)
 
     def _damaged(self, why: str) -> EngineError:
         return self._error(
@@ -290,6 +286,17 @@ class Registry:
 
     def _text(self, text: str) -> str:
         return f"{self.reference}: the registry {self.host}: {text}"
+
+
+class _Opener(OpenerDirector):
+    """Sends requests, through the proxy of `variables`; follows no redirect."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        super().__init__()
+        self.addheaders = [("User-Agent", "orchestrator")]
+        https = HTTPSHandler(context=ssl.create_default_context())
+        for handler in (_Proxy(variables), HTTPHandler(), https):
+            self.add_handler(handler)
 
 
 class _Proxy(ProxyHandler):

@@ -33,6 +33,11 @@ class Unpacked:
     bytes: int = 0
     left_out: list[str] = field(default_factory=list)
 
+    def count(self, size: int) -> None:
+        """Count a file of `size` bytes."""
+        self.files += 1
+        self.bytes += size
+
 
 def unpack(tar: tarfile.TarFile, folder: str | os.PathLike[str]) -> Unpacked:
     """Unpack an archive into a folder of this user.
@@ -40,24 +45,24 @@ def unpack(tar: tarfile.TarFile, folder: str | os.PathLike[str]) -> Unpacked:
     No owners, no set-uid, no right to write for others. A link stays inside its path's first
     component. Raises InputError for a path outside, OSError.
     """
-    found, links = Unpacked(), dict[Parts, str]()
+    unpacked, links = Unpacked(), dict[Parts, str]()
     top = os.open(folder, _FOLDER)
     try:
         for member in tar:
-            _take(tar, member, top, found, links)
+            _take(tar, member, top, unpacked, links)
         for path, target in links.items():
             if not _link(top, path, target):
-                found.left_out.append("/".join(path))
+                unpacked.left_out.append("/".join(path))
     finally:
         os.close(top)
-    return found
+    return unpacked
 
 
 def _take(
     tar: tarfile.TarFile,
     member: tarfile.TarInfo,
     top: int,
-    found: Unpacked,
+    unpacked: Unpacked,
     links: dict[Parts, str],
 ) -> None:
     path = _parts(member.name)
@@ -71,13 +76,12 @@ def _take(
         links[path] = member.linkname
     elif member.islnk():
         if not _hard_link(top, path, _parts(member.linkname)):
-            found.left_out.append(member.name)
+            unpacked.left_out.append(member.name)
     elif member.isfile() and (content := tar.extractfile(member)) is not None:
         _file(top, path, member, content)
-        found.files += 1
-        found.bytes += member.size
+        unpacked.count(member.size)
     else:
-        found.left_out.append(member.name)
+        unpacked.left_out.append(member.name)
 
 
 def _parts(name: str) -> Parts:

@@ -15,7 +15,7 @@ from controller_parts import Commands, one_node
 
 from orchestrator.cli import preflight
 from orchestrator.cli.doctor import summary, verdict
-from orchestrator.container.found import nodes_with
+from orchestrator.container.image_nodes import nodes_with
 from orchestrator.errors import ExitCode, Fix, SetError
 from orchestrator.model import Site, load_entry
 from orchestrator.model.prerequisites import UnmetNeed

@@ -16,8 +16,8 @@ from controller_parts import Commands, write_set
 from sites import write_site
 from until import now_ms
 
-from orchestrator.container.found import keep
 from orchestrator.container.image import Image
+from orchestrator.container.image_nodes import keep
 from orchestrator.container.store import StoredImage, tar_name
 from orchestrator.errors import ExitCode, SchedulerUnknown
 from orchestrator.onnode.kernel.records import JobRecord, SetRecord, read, write

@@ -29,7 +29,7 @@ REASONS = {
     "cli/systems.py:_new": "the folder that the user named; the file has to be new",
     "container/unpack.py:_file": "a new file below the descriptor of a new folder",
     "container/code.py:copy_code": "a new folder in the one that the user named",
-    "container/found.py:keep": "names of nodes, which only silence a warning",
+    "container/image_nodes.py:keep": "names of nodes, which only silence a warning",
     "container/local.py:_start_service": "a log in a private temporary folder",
     "container/store.py:check_room": "tars of others are judged when they are read",
     "inspection/preparing.py:inspect_for_preparation": "results of inspections are data, in new files",

@@ -15,8 +15,8 @@ from sites import write_site
 from until import now_ms
 
 from orchestrator.container.engine import EngineReply
-from orchestrator.container.found import keep, nodes_with
 from orchestrator.container.image import Image, common, images_in, wanted_id
+from orchestrator.container.image_nodes import keep, nodes_with
 from orchestrator.container.local import split_reference
 from orchestrator.container.spread import judge
 from orchestrator.container.store import StoredImage, save, stored, tar_name

@@ -386,8 +386,8 @@ class NodeAgent:
             return rehearsal
         return self._ask(HOST_NAME)
 
-    def _ask(self, program: str, *words: str) -> str:
-        status, said = self.waiting.call([sys.executable, "-ISc", program, *words], HOST_S)
+    def _ask(self, program: str, *arguments: str) -> str:
+        status, said = self.waiting.call([sys.executable, "-ISc", program, *arguments], HOST_S)
         return said.decode("utf-8", "replace").strip() if status == 0 else ""
 
     # ---- runs

@@ -71,10 +71,10 @@ class Checks:
         for name in node.settings.preflight_skip:
             self._tell(name, "skip", 0, "switched off (preflight.skip)", "")
         jobs = {**_JOBS, _GPUS: gpu.checks(node)}
-        if told := gpu.untold(node):
+        if verdict := gpu.unreadable(node):
             del jobs[_GPUS]
             for name in _GPU_NAMES:
-                self._tell(name, told[0], 0, *told[1:])
+                self._tell(name, verdict[0], 0, *verdict[1:])
         wanted = {
             names: tuple(_ALONE.get(check, check) for check in job) if alone else job
             for names, job in jobs.items()
@@ -171,8 +171,8 @@ def _alone(keep: int, seconds: int) -> None:
     """Keep only the parent's pipe: a hanging check must not hold the step's descriptors."""
     os.setpgid(0, 0)
     stand_alone(keep)
-    for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
-        signal.signal(one, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
     # Ends this process with its children if nobody else can.
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
     signal.alarm(seconds + 1)
@@ -194,9 +194,9 @@ def _run(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int
             import traceback
 
             place = traceback.extract_tb(error.__traceback__)[-1]
-            words = (
+            message = (
                 f"check {check.__name__}: {error!r} "
                 f"({os.path.basename(place.filename)}:{place.lineno})"
             )
             with open(node.hold_log, "a", encoding="utf-8", errors="replace") as file:
-                file.write(f"orchestrator: node {node.name}: {words}\n")
+                file.write(f"orchestrator: node {node.name}: {message}\n")

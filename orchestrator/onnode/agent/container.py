@@ -82,25 +82,23 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
     content has equal ids on all nodes, even from a tar without a registry digest."""
     settings = node.settings
 
-    def ask(*words: str) -> tuple[int, bytes]:
-        argv = [*settings.engine_command, *words]
-        errors = subprocess.STDOUT if words == ("version",) else subprocess.DEVNULL
+    def ask(*arguments: str) -> tuple[int, bytes]:
+        argv = [*settings.engine_command, *arguments]
+        errors = subprocess.STDOUT if arguments == ("version",) else subprocess.DEVNULL
         return waiting.call(argv, settings.preflight_check_s, errors=errors)
 
-    status, words = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
-    found = words.decode("utf-8", "replace").strip() if status == 0 else ""
-    if found:
-        return EngineState(
-            "up", found if ":" in found else f"sha256:{found}"
-        )  # podman leaves it out
-    status, words = ask("version")
+    status, output = ask("image", "inspect", "--format", "{{.Id}}", settings.cont)
+    image_id = output.decode("utf-8", "replace").strip() if status == 0 else ""
+    if image_id:  # podman leaves out `sha256:`
+        return EngineState("up", image_id if ":" in image_id else f"sha256:{image_id}")
+    status, output = ask("version")
     if status == 0:
         return EngineState(
             "up", "", f"image {settings.cont} is not on this node; pull or load it there"
         )
     engine = " ".join(settings.engine_command)
     text = f"the container engine ({engine}) does not answer on this node"
-    last = shortened(words.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
+    last = shortened(output.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)
     return EngineState("silent", "", f"{text}: {last}" if last else text)
 
 
@@ -121,15 +119,16 @@ def bind(source: str, target: str, mode: str = "rw") -> str:
         *(["readonly"] if mode == "ro" else []),
     ]
     return ",".join(
-        '"' + one.replace('"', '""') + '"' if set(one) & set(',"') else one for one in fields
+        '"' + field.replace('"', '""') + '"' if set(field) & set(',"') else field
+        for field in fields
     )
 
 
 def _shared(node: Node) -> dict[str, str]:
     """The group's shared folders: place in the container -> host."""
     place = hidden(_shared_place(node))
-    found = shared_folders(node.settings.launch_shared, node.settings.site_mounts)
-    return {target: f"{place}/{name}" for target, name in found.items()}
+    names = shared_folders(node.settings.launch_shared, node.settings.site_mounts)
+    return {target: f"{place}/{name}" for target, name in names.items()}
 
 
 def _shared_place(node: Node) -> str:
@@ -180,10 +179,10 @@ def _options(node: Node) -> list[str]:
     """Leave out RDMA devices missing on this node: docker would refuse to start."""
     device = "--device=/dev/infiniband"
     return [
-        one
-        for one in node.settings.container_options
-        if not one.startswith(device)
-        or os.path.exists(node.dev + one[len("--device=/dev") :].partition(":")[0])
+        option
+        for option in node.settings.container_options
+        if not option.startswith(device)
+        or os.path.exists(node.dev + option[len("--device=/dev") :].partition(":")[0])
     ]
 
 
@@ -202,11 +201,11 @@ def client_argv(
         for label, value in labels.items()
         for word in ("--label", f"orchestrator.{label}={value}")
     ]
-    argv += [*options, *(word for one in volumes for word in ("--mount", one))]
+    argv += [*options, *(word for volume in volumes for word in ("--mount", volume))]
     return [*argv, "--entrypoint", "bash", image]
 
 
-def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]) -> list[str]:
+def run_argv(node: Node, name: str, volumes: Sequence[str], arguments: Sequence[str]) -> list[str]:
     settings, labels = (
         node.settings,
         {"set": node.layout.root.name, "job": node.job_id, "node": node.name},
@@ -214,7 +213,7 @@ def run_argv(node: Node, name: str, volumes: Sequence[str], words: Sequence[str]
     argv = client_argv(
         settings.engine_command, name, labels, _options(node), volumes, settings.cont
     )
-    return [*argv, *words]
+    return [*argv, *arguments]
 
 
 def remove_earlier(node: Node, waiting: Waiting) -> None:
@@ -231,23 +230,23 @@ def remove_earlier(node: Node, waiting: Waiting) -> None:
 
 
 def remove(node: Node, name: str, waiting: Waiting) -> None:
-    for words in removal(node, name):
-        waiting.call(words, _REMOVE_S)
+    for command in removal(node, name):
+        waiting.call(command, _REMOVE_S)
 
 
-def _unseen(node: Node, words: str) -> str:
+def _unseen(node: Node, output: str) -> str:
     """Explain which folder the engine cannot reach, by its output; or ""."""
-    if node.results in words and node.settings.results == "shared":
+    if node.results in output and node.settings.results == "shared":
         hint = "root is nobody on this storage; give the site container.results: local"
         return f"the engine cannot reach {node.results}: {hint}"
     for target, source in _shared(node).items():
-        if source in words:
+        if source in output:
             hint = (
                 f"root is nobody on this storage; give the site a container.mounts for {target}, "
                 "from storage that root can use"
             )
             return f"the engine cannot reach {source}: {hint}"
-    if node.channel in words:
+    if node.channel in output:
         hint = (
             f"{node.channels} is private to the job; give the site a local container.channel_dir "
             "that is not, such as /var/tmp"
@@ -291,9 +290,10 @@ class ContainerExecutor(Executor):
         waiting.watch_lines(status, self.hear)
         inside = rehearsed("ORCH_CONTAINER_ROOT", "", node.name)
         tell_host = _TELL_HOST if node.settings.nnodes > 1 else ""
-        words = ["-c", _SHELL % (tell_host, CONTAINER_NETWORK), "container", " ".join(used), inside]
-        words += [inside + place for place in _written(node)]
-        argv = run_argv(node, name, [*_volumes(node), *(bind(*one) for one in more)], words)
+        shell = _SHELL % (tell_host, CONTAINER_NETWORK)
+        arguments = ["-c", shell, "container", " ".join(used), inside]
+        arguments += [inside + place for place in _written(node)]
+        argv = run_argv(node, name, [*_volumes(node), *(bind(*mount) for mount in more)], arguments)
         with node.open_log() as errors, failing("engine", argv[0]):
             self._remover = Remover(node, name)
             try:
@@ -357,12 +357,12 @@ class ContainerExecutor(Executor):
             raise Failed("container", f"the container does not answer after {limit} s")
         if not self._up:
             self._waiting.let_signals_come()
-            words = self._node.last_words(3)
-            text = _unseen(self._node, words)
-            if text or _NOT_SEEN in words:
+            output = self._node.last_words(3)
+            text = _unseen(self._node, output)
+            if text or _NOT_SEEN in output:
                 mapped = self._users()
                 text = f"{mapped} ({self._node.last_words(1)})" if mapped else text
-            raise Failed("container", text or f"the container ended at once: {words}")
+            raise Failed("container", text or f"the container ended at once: {output}")
         if self._unwritable:
             places = ", ".join(self._unwritable)
             hint = "mount it writable, without root_squash, or give a copy of it"
@@ -378,8 +378,8 @@ class ContainerExecutor(Executor):
     def _users(self) -> str:
         """Return why the container's root may not be root here."""
         settings = self._node.settings
-        status, told = self._waiting.call(users.question(settings), settings.preflight_check_s)
-        kind = users.mapped(settings, told.decode("utf-8", "replace")) if status == 0 else ""
+        status, output = self._waiting.call(users.question(settings), settings.preflight_check_s)
+        kind = users.mapped(settings, output.decode("utf-8", "replace")) if status == 0 else ""
         if not kind:
             return ""
         return (

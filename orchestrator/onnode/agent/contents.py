@@ -69,20 +69,20 @@ class ContentReader:
             below, left = folders.pop()
             try:
                 with os.scandir(os.path.join(top, below)) as scan:
-                    found = sorted(scan, key=lambda one: one.name)
+                    entries = sorted(scan, key=lambda entry: entry.name)
             except OSError:
                 continue
-            self.entries -= len(found)
+            self.entries -= len(entries)
             if self.entries < 0 or time.monotonic() > self.end_s:
                 raise TooMuch
-            for one in found:
-                path = os.path.join(below, one.name)
+            for entry in entries:
+                path = os.path.join(below, entry.name)
                 try:
-                    if one.is_dir(follow_symlinks=False):
-                        if left and one.name not in SKIPPED and not one.name.startswith("."):
+                    if entry.is_dir(follow_symlinks=False):
+                        if left and entry.name not in SKIPPED and not entry.name.startswith("."):
                             folders.append((path, left - 1))
-                    elif one.is_file():
-                        yield path, one
+                    elif entry.is_file():
+                        yield path, entry
                 except OSError:
                     continue
 
@@ -119,13 +119,13 @@ def site_packages() -> list[str]:
     prefixes = [os.path.dirname(os.path.dirname(sys.executable)), sys.prefix, sys.exec_prefix]
     prefixes += ["/usr", "/usr/local", os.path.expanduser("~/.local")]
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    folders = [one for one in os.environ.get("PYTHONPATH", "").split(":") if one]
+    folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(":") if folder]
     for prefix in prefixes:
         for lib in ("lib", "lib64", "local/lib"):
             for name in (version, "python3"):
                 for last in ("site-packages", "dist-packages"):
                     folders.append(os.path.join(prefix, lib, name, last))
-    real = [os.path.realpath(one) for one in folders if os.path.isdir(one)]
+    real = [os.path.realpath(folder) for folder in folders if os.path.isdir(folder)]
     return list(dict.fromkeys(real))
 
 
@@ -138,20 +138,21 @@ def packages(read: ContentReader) -> Iterator[tuple[str, str]]:
             package, _, version = stem.partition("-")
             path = os.path.join(folder, name)
             files = ("RECORD", "PKG-INFO", "METADATA") if os.path.isdir(path) else ("",)
-            record = next((one for one in files if os.path.isfile(os.path.join(path, one))), None)
+            present = (file for file in files if os.path.isfile(os.path.join(path, file)))
+            record = next(present, None)
             sha = "-" if record is None else read.digest(os.path.join(path, record).rstrip("/"))
             yield package.lower().replace("_", "-"), f"{version or '?'} {sha}"
 
 
 def libraries() -> Iterator[tuple[str, str]]:
-    places = [os.path.realpath(one) for one in sorted(glob.glob("/opt/rocm*/lib"))]
+    places = [os.path.realpath(path) for path in sorted(glob.glob("/opt/rocm*/lib"))]
     places += ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/local/lib", "/usr/lib"]
     for folder in site_packages():
         places.append(os.path.join(folder, "torch/lib"))
         for path in glob.glob(os.path.join(folder, "torch/version.py")):
             with open(path, encoding="utf-8", errors="replace") as file:
-                found = re.search("^__version__ = ['\"]([^'\"]*)", file.read(10000), re.M)
-            yield "torch", found.group(1) if found else "?"
+                match = re.search("^__version__ = ['\"]([^'\"]*)", file.read(10000), re.M)
+            yield "torch", match.group(1) if match else "?"
     for path in sorted(glob.glob("/opt/rocm*/.info/version")):
         if not os.path.islink(os.path.dirname(os.path.dirname(path))):
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -162,39 +163,39 @@ def libraries() -> Iterator[tuple[str, str]]:
                 names = os.listdir(folder)  # once: some have thousands of files
             except OSError:
                 continue
-            for path in (os.path.join(folder, one) for one in names if wanted.fullmatch(one)):
+            for path in (os.path.join(folder, name) for name in names if wanted.fullmatch(name)):
                 real = os.path.realpath(path)
                 if os.path.isfile(real):
                     yield path, f"{os.path.basename(real)}, {os.path.getsize(real)} bytes"
 
 
 def code(read: ContentReader, top: str) -> Iterator[tuple[str, str]]:
-    for path, one in read.walk(top):
-        if one.name.endswith(CODE_ENDS):
-            yield path, read.digest(one.path)
+    for path, entry in read.walk(top):
+        if entry.name.endswith(CODE_ENDS):
+            yield path, read.digest(entry.path)
 
 
 def caches(read: ContentReader, data: list[str]) -> Iterator[tuple[str, str]]:
     home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
     places = [os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub"), *data]
-    places += [os.environ[one] for one in ("TRANSFORMERS_CACHE",) if os.environ.get(one)]
+    places += [os.environ[name] for name in ("TRANSFORMERS_CACHE",) if os.environ.get(name)]
     for place in dict.fromkeys(places):
-        for path, one in read.walk(place, 6):
-            if SMALL.match(one.name) and "/blobs/" not in "/" + path:
-                yield os.path.join(place, path), read.digest(one.path)
+        for path, entry in read.walk(place, 6):
+            if SMALL.match(entry.name) and "/blobs/" not in "/" + path:
+                yield os.path.join(place, path), read.digest(entry.path)
 
 
 def show(part: str, rows: Iterator[tuple[str, str]]) -> None:
     """Print sorted lines and their hash; nothing beyond a limit."""
     try:
-        found = sorted({(CONTROL.sub("?", name), CONTROL.sub("?", value)) for name, value in rows})
+        pairs = sorted({(CONTROL.sub("?", name), CONTROL.sub("?", value)) for name, value in rows})
     except (TooMuch, OSError):
         return
-    if not found or len(found) > MOST_FILES:
+    if not pairs or len(pairs) > MOST_FILES:
         return
-    text = "".join(f"{name}\t{value}\n" for name, value in found)
+    text = "".join(f"{name}\t{value}\n" for name, value in pairs)
     sha = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    lines = "".join(f"{part}\t{name}\t{value}\n" for name, value in found)
+    lines = "".join(f"{part}\t{name}\t{value}\n" for name, value in pairs)
     sys.stdout.buffer.write(lines.encode("utf-8", "replace"))
     sys.stdout.buffer.write(f"hash\t{part}\t{sha}\n".encode())
 

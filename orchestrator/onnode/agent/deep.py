@@ -53,16 +53,19 @@ def main(node: Node) -> int:
 
 
 def _environment(node: Node) -> bytes:
-    own: dict[str, str | None] = dict(network.look(node).exports())
-    own |= {"ORCH_DEEP_GPUS": str(node.settings.gpus_per_node), "PYTHONDONTWRITEBYTECODE": "1"}
-    own["ORCH_DEEP_PEER"] = next(
-        (one for one in os.environ.get("ORCH_DEEP_PEERS", "").split() if one != node.name), ""
+    variables: dict[str, str | None] = dict(network.look(node).exports())
+    variables |= {
+        "ORCH_DEEP_GPUS": str(node.settings.gpus_per_node),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    variables["ORCH_DEEP_PEER"] = next(
+        (peer for peer in os.environ.get("ORCH_DEEP_PEERS", "").split() if peer != node.name), ""
     )
     for name in ("ORCH_DEEP_START_S", "ORCH_DEEP_RCCL_TESTS"):
-        own[name] = os.environ.get(name) or None
+        variables[name] = os.environ.get(name) or None
     lines = (
         f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}"
-        for name, value in own.items()
+        for name, value in variables.items()
     )
     run = runs_environment(node) if node.layout.environment.exists() else b""
     return run + "\n".join(("", *lines, "")).encode("utf-8", "surrogateescape")
@@ -139,7 +142,7 @@ def _say(node: Node, line: str) -> None:
         word, *fields = json.loads(line)
     except (ValueError, TypeError, RecursionError):
         return
-    if word in ("deep-ready", "deep") and all(isinstance(one, (str, int)) for one in fields):
+    if word in ("deep-ready", "deep") and all(isinstance(field, (str, int)) for field in fields):
         node.say(word, *fields)
 
 

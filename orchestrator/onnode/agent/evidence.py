@@ -80,15 +80,15 @@ class _Evidence:
         path = node.layout.hang(request.run, request.attempt, node.name)
         family = self._processes()
         self._part("processes", "".join(f"{line}\n" for line in self._table(family)).encode())
-        programs = sorted(
-            (one for one in family if one.state != "Z"), key=lambda one: one.rss, reverse=True
-        )
-        programs = [one for one in programs if "python" in self._command(one.pid)] or programs
-        ranks = {one.pid: self._rank(one.pid) for one in programs}
+        living = (process for process in family if process.state != "Z")
+        programs = sorted(living, key=lambda process: process.rss, reverse=True)
+        python = [process for process in programs if "python" in self._command(process.pid)]
+        programs = python or programs
+        ranks = {process.pid: self._rank(process.pid) for process in programs}
         # Launchers have no rank; without any rank all programs count.
-        programs = [one for one in programs if ranks[one.pid]] or programs
+        programs = [process for process in programs if ranks[process.pid]] or programs
         before, self._sampled = self._sample(programs), time.monotonic()
-        stacks = {one.pid: self._stack(one) for one in programs[:_MOST_STACKS]}
+        stacks = {process.pid: self._stack(process) for process in programs[:_MOST_STACKS]}
         self._say(
             "kernel log",
             ["sh", "-c", _KERNEL % (f"{join(node.settings.sudo)} " if node.settings.sudo else "")],
@@ -98,7 +98,7 @@ class _Evidence:
         self._say("GPUs", here or self._executor.command(["sh", "-c", _GPU]))
         self._collectives()
         places = {pid: frames for pid, text in stacks.items() if (frames := _where(text))}
-        unknown = [one for one in programs if one.pid not in places]
+        unknown = [process for process in programs if process.pid not in places]
         places |= self._kernel_places(unknown, before)
         with contextlib.suppress(OSError):
             os.makedirs(path.parent, exist_ok=True)
@@ -124,19 +124,19 @@ class _Evidence:
 
     def _processes(self) -> list[Process]:
         """The executor's processes and their descendants."""
-        found = {
-            one.pid: one
+        processes = {
+            process.pid: process
             for pid in entries(self._node.proc)
             if pid.isdecimal()
-            for one in self._read(pid)
+            for process in self._read(pid)
         }
         family, root = set[int](), self._root
-        for pid in found if root else ():
+        for pid in processes if root else ():
             above = [pid]
-            while above[-1] in found and above[-1] != root and len(above) < 64:
-                above.append(found[above[-1]].parent)
+            while above[-1] in processes and above[-1] != root and len(above) < 64:
+                above.append(processes[above[-1]].parent)
             family |= {pid} if above[-1] == root != pid else set()
-        return [found[pid] for pid in sorted(family)[:_MOST_PROCESSES]]
+        return [processes[pid] for pid in sorted(family)[:_MOST_PROCESSES]]
 
     def _read(self, pid: str) -> Iterator[Process]:
         head, _, rest = first_line(f"{self._node.proc}/{pid}/stat").rpartition(")")
@@ -148,10 +148,9 @@ class _Evidence:
 
     def _command(self, pid: int) -> str:
         """The program and its script; other arguments can be secret."""
-        program, *words = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
-        return shortened(
-            " ".join([program, *[one for one in words if one.endswith((".py", ".sh"))][:1]]), 200
-        )
+        program, *arguments = first_line(f"{self._node.proc}/{pid}/cmdline").split("\0")
+        scripts = [argument for argument in arguments if argument.endswith((".py", ".sh"))]
+        return shortened(" ".join([program, *scripts[:1]]), 200)
 
     def _rank(self, pid: int) -> str:
         """RANK as torchrun or Slurm set it; "" if unknown."""
@@ -163,23 +162,21 @@ class _Evidence:
 
     def _table(self, family: list[Process]) -> Iterator[str]:
         yield "pid ppid state wchan name command"
-        for one in family:
-            wchan = first_line(f"{self._node.proc}/{one.pid}/wchan") or "-"
-            yield (
-                f"{one.pid} {one.parent} {one.state} {wchan} {shortened(one.name, 20)} "
-                f"{self._command(one.pid)}"
-            )
+        for process in family:
+            wchan = first_line(f"{self._node.proc}/{process.pid}/wchan") or "-"
+            name, command = shortened(process.name, 20), self._command(process.pid)
+            yield f"{process.pid} {process.parent} {process.state} {wchan} {name} {command}"
 
-    def _stack(self, one: Process) -> str:
+    def _stack(self, process: Process) -> str:
         """Write and return Python's stack, by py-spy of this host or the image, else the
         kernel's."""
-        proc, sudo = f"{self._node.proc}/{one.pid}", list(self._node.settings.sudo)
+        proc, sudo = f"{self._node.proc}/{process.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
         inner = next(
-            (line.split()[-1] for line in status if line.startswith("NSpid:")), str(one.pid)
+            (line.split()[-1] for line in status if line.startswith("NSpid:")), str(process.pid)
         )
         for argv in (
-            [*sudo, "py-spy", "dump", "--nonblocking", "--pid", str(one.pid)],
+            [*sudo, "py-spy", "dump", "--nonblocking", "--pid", str(process.pid)],
             self._executor.command(
                 ["py-spy", "dump", "--nonblocking", "--pid", inner], debugger=True
             ),
@@ -187,24 +184,25 @@ class _Evidence:
             code, said = self._call(argv)
             if code == 0:
                 threads = said[said.find(b"Thread ") :]  # the whole command line precedes them
-                self._part(f"stack of {one.pid}", threads)
+                self._part(f"stack of {process.pid}", threads)
                 return threads.decode("utf-8", "replace")
         code, kernel = self._call([*sudo, "cat", f"{proc}/stack", f"{proc}/syscall"])
-        told = [line for line in status if line.partition(":")[0] in _NO_STACK]
+        counters = [line for line in status if line.partition(":")[0] in _NO_STACK]
         self._part(
-            f"stack of {one.pid} (no py-spy: of the kernel)", kernel + "\n".join(told).encode()
+            f"stack of {process.pid} (no py-spy: of the kernel)",
+            kernel + "\n".join(counters).encode(),
         )
         return ""
 
     def _sample(self, programs: list[Process]) -> dict[int, int]:
         """How often each runnable program's main thread has given up its processor."""
         switches = dict[int, int]()
-        for one in programs:
-            status = lines(f"{self._node.proc}/{one.pid}/task/{one.pid}/status", 8192)
+        for process in programs:
+            status = lines(f"{self._node.proc}/{process.pid}/task/{process.pid}/status", 8192)
             about = dict(line.partition(":\t")[::2] for line in status)
             given_up = about.get("voluntary_ctxt_switches", "")
             if about.get("State", "").startswith("R") and given_up.isdecimal():
-                switches[one.pid] = int(given_up)
+                switches[process.pid] = int(given_up)
         return switches
 
     def _kernel_places(self, programs: list[Process], before: Mapping[int, int]) -> dict[int, str]:
@@ -215,7 +213,7 @@ class _Evidence:
         self._waiting.wait(lambda: False, max(0.0, self._sampled + _SAMPLE_S - time.monotonic()))
         now = self._sample(programs)
         places = dict[int, str]()
-        for pid in (one.pid for one in programs):
+        for pid in (process.pid for process in programs):
             wchan = first_line(f"{self._node.proc}/{pid}/wchan")
             # On a busy machine a loop gets little of a processor, but hardly gives it up.
             if pid in now and pid in before and now[pid] - before[pid] < _FEW_SWITCHES:
@@ -253,12 +251,12 @@ class _Evidence:
                 stem = values.get("TORCH_FR_DUMP_TEMP_FILE") or values.get(
                     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
                 )
-                words = [
+                arguments = [
                     stem or "/tmp/nccl_trace_rank_",
                     values.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", ""),
                 ]
                 results = "/results" if self._node.settings.engine != "none" else self._node.results
-                argv = ["sh", "-c", _RECORDS, "sh", *words, f"{results}/flight_recorder"]
+                argv = ["sh", "-c", _RECORDS, "sh", *arguments, f"{results}/flight_recorder"]
                 self._say("flight records (files/)", self._executor.command(argv))
 
 
@@ -270,7 +268,7 @@ def _doing(programs: list[Process], places: Mapping[int, str], ranks: Mapping[in
         ("T", "stopped", "does not run (state T)"),
         ("D", "blocked", "is in the kernel (D)"),
     ):
-        held = [one.pid for one in programs if one.state.upper() == state]
+        held = [process.pid for process in programs if process.state.upper() == state]
         if held:
             rank = next(filter(None, (ranks[pid] for pid in held)), "")
             return f"{begin}: {f'rank {rank}' if rank else 'a process'} {end}"
@@ -293,9 +291,9 @@ def _ranks(ranks: list[str]) -> str:
 def _where(text: str) -> str:
     """The main thread's innermost frames, without line numbers."""
     main = text.partition('"MainThread"')[2].partition("\nThread ")[0]
-    found = [
+    frames = [
         f"{name} ({os.path.basename(file)})"
         for name, file, _ in _FRAME.findall(main)
         if not _INNER.search(file)
     ]
-    return " < ".join(found[:2])
+    return " < ".join(frames[:2])

@@ -124,9 +124,9 @@ class RunPipes:
 
     def write(self, text: str) -> None:
         """Write more of the script. Raises Failed for a full pipe."""
-        words = text.encode("utf-8", "surrogateescape")
+        content = text.encode("utf-8", "surrogateescape")
         try:
-            whole = os.write(self._script, words) == len(words)
+            whole = os.write(self._script, content) == len(content)
         except BlockingIOError:
             whole = False
         if not whole:

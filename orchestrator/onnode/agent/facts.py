@@ -48,11 +48,11 @@ _LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
     """Return all readable facts. `knobs`: values by host setting."""
     host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
-    told = [("image", image), *_host(node.root, host), *_gpus(host.gpus), *_nics(host.nics)]
-    facts = [f"{name}={value}" for name, value in told if value]
+    pairs = [("image", image), *_host(node.root, host), *_gpus(host.gpus), *_nics(host.nics)]
+    facts = [f"{name}={value}" for name, value in pairs if value]
     return [
-        shortened(one, _LONGEST)
-        for one in facts + [f"knob.{name}={value}" for name, value in knobs.items()]
+        shortened(fact, _LONGEST)
+        for fact in facts + [f"knob.{name}={value}" for name, value in knobs.items()]
     ]
 
 
@@ -71,9 +71,9 @@ def write_hardware(node: Node) -> None:
         _machine(sys, host),
     )
     members = {name: value for part in parts for name, value in part if value}
-    told = json.dumps({"schema": 1, "node": node.name, **members}) + "\n"
+    text = json.dumps({"schema": 1, "node": node.name, **members}) + "\n"
     try:
-        records.write_bytes(node.folder / "hardware.json", told.encode(), sync=False)
+        records.write_bytes(node.folder / "hardware.json", text.encode(), sync=False)
     except OSError as error:
         node.log(f"cannot write {node.folder}/hardware.json: {error.strerror or error}")
 
@@ -107,8 +107,8 @@ def _each(folders: list[str], file: str) -> str:
 
 def _host(root: str, host: Inventory) -> Pairs:
     yield "kernel", host.kernel
-    if words := " ".join(lines(f"{root}/proc/cmdline", 1 << 16)).split():
-        yield "kernel.words", " ".join(filter(_WORDS.fullmatch, words)) or "none"
+    if parameters := " ".join(lines(f"{root}/proc/cmdline", 1 << 16)).split():
+        yield "kernel.words", " ".join(filter(_WORDS.fullmatch, parameters)) or "none"
     processor = _processor(f"{root}/proc")
     yield "cpu", processor.get("model name", "")
     yield "cpu.microcode", processor.get("microcode", "")
@@ -125,7 +125,8 @@ def _gpus(gpus: list[str]) -> Pairs:
     yield (
         "gpu.power_cap",
         _each(
-            [f"{gpu}/hwmon/{one}" for gpu in gpus for one in names(f"{gpu}/hwmon")], "power1_cap"
+            [f"{gpu}/hwmon/{monitor}" for gpu in gpus for monitor in names(f"{gpu}/hwmon")],
+            "power1_cap",
         ),
     )
     for file in names(f"{gpus[0]}/fw_version", 64) if gpus else ():
@@ -160,17 +161,17 @@ def _size(size: int, base: int) -> str:
     return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".") + " TB"
 
 
-def _counted(words: list[str]) -> str:
-    return ", ".join(f"{count} x {word}" for word, count in Counter(words).items())
+def _counted(texts: list[str]) -> str:
+    return ", ".join(f"{count} x {word}" for word, count in Counter(texts).items())
 
 
 def _processors(sys: str, proc: str) -> Pairs:
-    told, cpu = _processor(proc), f"{sys}/devices/system/cpu"
-    yield "host_processor_model_name", told.get("model name", "")
-    yield "host_processor_core_count", told.get("cpu cores", "")
+    processor, cpu = _processor(proc), f"{sys}/devices/system/cpu"
+    yield "host_processor_model_name", processor.get("model name", "")
+    yield "host_processor_core_count", processor.get("cpu cores", "")
     ranges = re.findall("([0-9]{1,9})(?:-([0-9]{1,9}))?", first_line(f"{cpu}/present"))
     threads = sum(int(last or first) - int(first) + 1 for first, last in ranges)
-    siblings = number(told.get("siblings", ""), 9) or 0
+    siblings = number(processor.get("siblings", ""), 9) or 0
     if threads > 0:
         yield "host_processor_vcpu_count", str(threads)
         yield "host_processors_per_node", str(-(-threads // siblings)) if siblings > 0 else ""
@@ -195,7 +196,7 @@ def _memory(sys: str, proc: str) -> Pairs:
     """Installed memory, from memory blocks; MemTotal is less, and differs between equal nodes."""
     folder = f"{sys}/devices/system/memory"
     block = first_line(f"{folder}/block_size_bytes")
-    blocks = sum(1 for one in entries(folder) if re.match("memory[0-9]", one))
+    blocks = sum(1 for name in entries(folder) if re.match("memory[0-9]", name))
     size = int(block, 16) * blocks if re.fullmatch("[0-9a-fA-F]{1,16}", block) else 0
     kib = re.match("MemTotal: *([0-9]{1,15})", first_line(f"{proc}/meminfo"))
     if not size and kib:
@@ -207,12 +208,12 @@ def _memory(sys: str, proc: str) -> Pairs:
 
 def _storage(folder: str) -> Pairs:
     disks = [
-        one
-        for one in names(folder)
-        if not _NO_DISKS.fullmatch(one) and _number(f"{folder}/{one}/removable") != 1
+        disk
+        for disk in names(folder)
+        if not _NO_DISKS.fullmatch(disk) and _number(f"{folder}/{disk}/removable") != 1
     ]
-    sizes = {one: size for one in disks if (size := _number(f"{folder}/{one}/size"))}
-    kinds = (_kind(one, first_line(f"{folder}/{one}/queue/rotational")) for one in sizes)
+    sizes = {disk: size for disk in disks if (size := _number(f"{folder}/{disk}/size"))}
+    kinds = (_kind(disk, first_line(f"{folder}/{disk}/queue/rotational")) for disk in sizes)
     yield "host_storage_type", ", ".join(dict.fromkeys(kinds))
     yield "host_storage_capacity", _counted([_size(size * 512, 1000) for size in sizes.values()])
 
@@ -224,21 +225,21 @@ def _kind(disk: str, rotational: str) -> str:
 
 
 def _network(folder: str) -> Pairs:
-    found = []
+    adapters = []
     for device in names(f"{folder}/infiniband"):
         home = f"{folder}/infiniband/{device}"
         kind = first_line(f"{home}/hca_type")
         for port in names(f"{home}/ports"):
             if rate := first_line(f"{home}/ports/{port}/rate").split(" ")[0]:
                 layer = first_line(f"{home}/ports/{port}/link_layer") or "RDMA"
-                found.append(f"{rate} Gb/s {layer}" + (f" ({kind})" if kind else ""))
-    for device in [] if found else names(f"{folder}/net"):
+                adapters.append(f"{rate} Gb/s {layer}" + (f" ({kind})" if kind else ""))
+    for device in [] if adapters else names(f"{folder}/net"):
         speed = _number(f"{folder}/net/{device}/speed")
         if speed and os.path.exists(f"{folder}/net/{device}/device"):
-            found.append(
+            adapters.append(
                 f"{speed} Mb/s Ethernet" if speed % 1000 else f"{speed // 1000} Gb/s Ethernet"
             )
-    yield "host_networking", _counted(found)
+    yield "host_networking", _counted(adapters)
 
 
 def _accelerators(gpus: list[str]) -> Pairs:
@@ -247,7 +248,7 @@ def _accelerators(gpus: list[str]) -> Pairs:
     yield "accelerators_per_node", str(len(gpus))
     if memory := _number(f"{gpus[0]}/mem_info_vram_total"):  # never TB, as accelerators are sold
         yield "accelerator_memory_capacity", f"{(memory + 512 * 1024**2) // 1024**3} GB"
-    speed, width = (first_line(f"{gpus[0]}/max_link_{one}") for one in ("speed", "width"))
+    speed, width = (first_line(f"{gpus[0]}/max_link_{name}") for name in ("speed", "width"))
     if speed:
         yield (
             "accelerator_host_interconnect",

@@ -25,7 +25,7 @@ _MODELS = (
     "MI308X 74a2 74b6 74a8 74bc, MI325X 74a5 74b9, MI350X 75a0 75b0, MI355X 75a3 75b3"
 )
 MODEL_OF_ID = {
-    f"0x{one}": words.split()[0] for words in _MODELS.split(", ") for one in words.split()[1:]
+    f"0x{device}": row.split()[0] for row in _MODELS.split(", ") for device in row.split()[1:]
 }
 """By PCI device id, virtual functions included."""
 _LATE = "run amd-smi on the node and check dmesg: the driver answers slowly"
@@ -37,7 +37,7 @@ _TOPOLOGY, _PROCESSES, _DRIVER = (
 )
 
 
-def untold(node: Node) -> Verdict | None:
+def unreadable(node: Node) -> Verdict | None:
     """Without GPUs, or a source about them, return the verdict of all checks."""
     if not node.settings.gpu_model or not node.settings.gpus_per_node:
         return "skip", "the system has no GPUs", ""
@@ -81,10 +81,10 @@ def _kfd_gpus(node: Node) -> list[str]:
 
 def _mib(value: str, unit: str) -> int | None:
     """The unit is attached or in `unit` (by default MiB); None for other text."""
-    found = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9])[0-9]*)?(?: .*?([^ ]*))?", value)
-    if not found:
+    match = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9])[0-9]*)?(?: .*?([^ ]*))?", value)
+    if not match:
         return None
-    whole, tenths, unit = int(found[1]), int(found[2] or 0), (found[3] or unit).upper()
+    whole, tenths, unit = int(match[1]), int(match[2] or 0), (match[3] or unit).upper()
     scaled = {
         "K": whole >> 10,
         "G": whole * 1024 + tenths * 102,
@@ -106,7 +106,7 @@ _ROCM_IDS = ("device_id", "gpu_id", "card_model")
 
 def identity(node: Node, smi: Smi) -> Rows:
     wanted = node.settings.gpus_per_node
-    source, gpus = told_gpus(node, smi)
+    source, gpus = detect_gpus(node, smi)
     text, verdict, remedy = (
         f"{count(len(gpus), 'GPU')} ({source}), the system has {wanted}",
         "fail",
@@ -133,41 +133,41 @@ def identity(node: Node, smi: Smi) -> Rows:
     yield ("gpu_model", *_noted(smi, *model))
 
 
-def told_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
+def detect_gpus(node: Node, smi: Smi) -> tuple[str, Identity]:
     """Return the source and the GPUs; a tool is asked only about GPUs that MODEL_OF_ID lacks."""
     source, gpus = _driver_gpus(node)
     if gpus and all(about["id"] in MODEL_OF_ID for about in gpus.values()):
         return source, gpus
     amd, rocm = "amd-smi static", "rocm-smi --showproductname"
-    told = _told_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm))
-    return (smi.source, told) if told else (source, gpus)
+    reported = _tool_identity(smi.ask(f"{amd} --asic", amd, f"{rocm} --showid", rocm))
+    return (smi.source, reported) if reported else (source, gpus)
 
 
 def _driver_gpus(node: Node) -> tuple[str, Identity]:
-    found: Identity = {}
+    gpus: Identity = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
-        told = dict(
-            words for line in lines(f"{folder}/properties") if len(words := line.split()) == 2
+        properties = dict(
+            pair for line in lines(f"{folder}/properties") if len(pair := line.split()) == 2
         )
         target, device = (
-            number(told.get(name, "")) or 0 for name in ("gfx_target_version", "device_id")
+            number(properties.get(name, "")) or 0 for name in ("gfx_target_version", "device_id")
         )
         gfx = f"gfx{target // 10000}{target // 100 % 100:x}{target % 100:x}" if target > 0 else ""
-        found[gpu] = {"id": f"{device:#06x}", "target": gfx}
-    if found:
-        return "/sys/class/kfd", found
+        gpus[gpu] = {"id": f"{device:#06x}", "target": gfx}
+    if gpus:
+        return "/sys/class/kfd", gpus
     for gpu, folder in enumerate(amd_gpus(node.sys)):
-        found[gpu] = {
+        gpus[gpu] = {
             "id": first_line(f"{folder}/device"),
             "name": first_line(f"{folder}/product_name"),
         }
-    return f"/sys/{_DRIVER}", found
+    return f"/sys/{_DRIVER}", gpus
 
 
-def _told_identity(values: Values) -> Identity:
-    found: Identity = defaultdict(dict)
+def _tool_identity(values: Values) -> Identity:
+    gpus: Identity = defaultdict(dict)
     for gpu, path, value, _ in by_gpu(values):
-        about, key = found[gpu], path.rpartition("/")[2]
+        about, key = gpus[gpu], path.rpartition("/")[2]
         is_id = path.endswith("/asic/device_id") or (path.startswith("/card") and key in _ROCM_IDS)
         if value in ("", "N/A"):
             continue
@@ -177,7 +177,7 @@ def _told_identity(values: Values) -> Identity:
             about["target"] = value.lower()
         elif is_id and value.startswith("0x"):
             about.setdefault("id", value.lower())
-    return found
+    return gpus
 
 
 def _judge_model(node: Node, gpus: Identity) -> Verdict:
@@ -228,21 +228,21 @@ _ERRORS = {"total_correctable": "ce", "total_uncorrectable": "ue", "total_deferr
 
 
 def metrics(node: Node, smi: Smi) -> Rows:
-    told = _driver_metrics(node)
-    lacking = [name for name in ("used", "ue") if not told[name]]
+    amounts = _driver_metrics(node)
+    lacking = [name for name in ("used", "ue") if not amounts[name]]
     if lacking:
-        for name, values in _told_metrics(smi).items():
-            told[name] = told[name] or values
+        for name, values in _tool_metrics(smi).items():
+            amounts[name] = amounts[name] or values
     for check, judge, name in (
         ("gpu_memory", _judge_memory, "used"),
         ("gpu_errors", _judge_errors, "ue"),
     ):
-        verdict = judge(node, told)
+        verdict = judge(node, amounts)
         yield (check, *(_noted(smi, *verdict) if name in lacking else verdict))
 
 
-def _told_metrics(smi: Smi) -> Metrics:
-    told: Metrics = defaultdict(dict)
+def _tool_metrics(smi: Smi) -> Metrics:
+    amounts: Metrics = defaultdict(dict)
     values = smi.ask(
         "amd-smi metric --mem-usage --ecc", "amd-smi metric", "rocm-smi --showmeminfo vram"
     )
@@ -252,43 +252,45 @@ def _told_metrics(smi: Smi) -> Metrics:
             key in _MEMORY
             and (mib := _mib(value, "B" if key.endswith("(b)") else unit)) is not None
         ):
-            told[_MEMORY[key]][gpu] = mib
+            amounts[_MEMORY[key]][gpu] = mib
         what = _ERRORS.get(key.replace("_count", "")) if path.endswith(f"/ecc/{key}") else None
         if what and (count := number(value)) is not None and count >= 0:
-            told[what][gpu] = count
-    return told
+            amounts[what][gpu] = count
+    return amounts
 
 
 def _driver_metrics(node: Node) -> Metrics:
-    told: Metrics = defaultdict(dict)
+    amounts: Metrics = defaultdict(dict)
     for gpu, folder in enumerate(amd_gpus(node.sys)):
         for what in ("total", "used"):
             if (amount := number(first_line(f"{folder}/mem_info_vram_{what}"))) is not None:
-                told[what][gpu] = amount >> 20
+                amounts[what][gpu] = amount >> 20
         # Each block has a file of counts: ue: 0, ce: 0, with newer drivers de: 0.
         blocks = [
             f"{folder}/ras/{name}" for name in names(f"{folder}/ras") if name.endswith("_err_count")
         ]
         for what, _, text in (line.partition(": ") for block in blocks for line in lines(block)):
             if what in ("ue", "ce", "de"):
-                told[what][gpu] = told[what].get(gpu, 0) + (number(text.strip()) or 0)
-    return told
+                amounts[what][gpu] = amounts[what].get(gpu, 0) + (number(text.strip()) or 0)
+    return amounts
 
 
-def _silent(node: Node, told: dict[int, int]) -> str:
+def _silent(node: Node, amounts: dict[int, int]) -> str:
     wanted = range(node.settings.gpus_per_node)
     return (
-        listed([str(gpu) for gpu in wanted if gpu not in told]) if len(told) < len(wanted) else ""
+        listed([str(gpu) for gpu in wanted if gpu not in amounts])
+        if len(amounts) < len(wanted)
+        else ""
     )
 
 
-def _judge_memory(node: Node, told: Metrics) -> Verdict:
-    busy, used = [], told["used"]
+def _judge_memory(node: Node, amounts: Metrics) -> Verdict:
+    busy, used = [], amounts["used"]
     if not used:
         text = "cannot be checked: neither a tool nor the driver reports the memory in use"
         return "warn", text, "check amd-smi metric --mem-usage"
     for gpu, mib in sorted(used.items()):
-        total = told["total"].get(gpu, 0)
+        total = amounts["total"].get(gpu, 0)
         # An idle MI300X uses 0.3 GiB of 192.
         if mib > min(1024, total // 50 if total else 1024):
             busy.append(f"GPU {gpu}: {gib(mib)} GiB of {gib(total)}")
@@ -306,13 +308,14 @@ def _judge_memory(node: Node, told: Metrics) -> Verdict:
     return "pass", f"idle, at most {gib(max(used.values()))} GiB in use", ""
 
 
-def _judge_errors(node: Node, told: Metrics) -> Verdict:
-    ue, ce, de = told["ue"], told["ce"], told["de"]
+def _judge_errors(node: Node, amounts: Metrics) -> Verdict:
+    ue, ce, de = amounts["ue"], amounts["ce"], amounts["de"]
     if not ue and not ce:
         return "skip", "neither a tool nor the driver reports error counts", ""
     sums = {gpu: ce.get(gpu, 0) + de.get(gpu, 0) for gpu in {**ce, **de}}
     lost, corrected = (
-        listed([f"GPU {gpu}: {n}" for gpu, n in sorted(one.items()) if n]) for one in (ue, sums)
+        listed([f"GPU {gpu}: {n}" for gpu, n in sorted(counts.items()) if n])
+        for counts in (ue, sums)
     )
     if lost:
         remedy = "drain the node; reset or replace the GPU (amd-smi bad-pages)"
@@ -331,12 +334,12 @@ def _judge_errors(node: Node, told: Metrics) -> Verdict:
 
 # ---- processes ----------------------------------------------------------------------------------
 
-Found = dict[int, tuple[str, "int | None"]]
+GpuProcesses = dict[int, tuple[str, "int | None"]]
 """Pid -> name and memory in MiB, "" and None if unknown."""
 
 
 def processes(node: Node, smi: Smi) -> Rows:
-    found = _kfd_processes(node)
+    by_pid = _kfd_processes(node)
     # The tools read the same files and count some processes twice; they are asked only if the
     # driver hides the files.
     if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
@@ -353,8 +356,8 @@ def processes(node: Node, smi: Smi) -> Rows:
                 )
             yield "gpu_processes", "warn", f"cannot be checked: {text}", remedy
             return
-        found = _amd_processes(values) or _rocm_processes(values)
-    holding, opened = _users(node, found)
+        by_pid = _amd_processes(values) or _rocm_processes(values)
+    holding, opened = _users(node, by_pid)
     if holding:
         remedy = "end the process, or leave the node out while its job runs"
         yield "gpu_processes", "fail", f"in use by {listed(holding)}", remedy
@@ -365,20 +368,20 @@ def processes(node: Node, smi: Smi) -> Rows:
         yield "gpu_processes", "pass", "no process on the GPUs", ""
 
 
-def _kfd_processes(node: Node) -> Found:
-    found: Found = {}
+def _kfd_processes(node: Node) -> GpuProcesses:
+    by_pid: GpuProcesses = {}
     for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.sys}/{_PROCESSES}")):
         folder = f"{node.sys}/{_PROCESSES}/{pid}"
         amounts = (
-            number(first_line(f"{folder}/{one}")) or 0
-            for one in names(folder)
-            if one.startswith("vram_")
+            number(first_line(f"{folder}/{name}")) or 0
+            for name in names(folder)
+            if name.startswith("vram_")
         )
-        found[int(pid)] = "", sum(amounts) >> 20
-    return found
+        by_pid[int(pid)] = "", sum(amounts) >> 20
+    return by_pid
 
 
-def _amd_processes(values: Values) -> Found:
+def _amd_processes(values: Values) -> GpuProcesses:
     """Read process_list: each entry has the members, or a member process_info.
 
     A process is listed per GPU, by some versions with its memory on all GPUs each time: the largest
@@ -390,34 +393,34 @@ def _amd_processes(values: Values) -> Found:
             r"(.*/process_list/[0-9]+)/(?:process_info/)?(.*)", path, re.DOTALL
         ):
             entries[entry[1]][entry[2]] = value, unit or "B"
-    found: Found = {}
+    by_pid: GpuProcesses = {}
     for about in entries.values():
         (pid, _), (name, _) = about.get("pid", ("", "")), about.get("name", ("", ""))
         if re.fullmatch("[0-9]{1,9}", pid):
             keys = ("memory_usage/vram_mem", "vram_mem", "mem_usage", "mem")
-            told = [mib for key in keys if key in about and (mib := _mib(*about[key])) is not None][
-                :1
-            ]
-            before = found.get(int(pid), ("", None))[1]
-            found[int(pid)] = name, max(told if before is None else [*told, before], default=None)
-    return found
+            known = (_mib(*about[key]) for key in keys if key in about)
+            sizes = [mib for mib in known if mib is not None][:1]
+            before = by_pid.get(int(pid), ("", None))[1]
+            largest = max(sizes if before is None else [*sizes, before], default=None)
+            by_pid[int(pid)] = name, largest
+    return by_pid
 
 
-def _rocm_processes(values: Values) -> Found:
+def _rocm_processes(values: Values) -> GpuProcesses:
     """Read members such as "PID28389": "llama-server, 1, 2353860608, 11011, 0": name, GPUs,
     bytes."""
-    found: Found = {}
+    by_pid: GpuProcesses = {}
     for path, value in values:
         if pid := re.search(r"/pid([0-9]{1,9})$", path):
             name, _, amount = ([word.strip() for word in value.split(",")] + ["", ""])[:3]
-            found[int(pid[1])] = name, _mib(amount, "B")
-    return found
+            by_pid[int(pid[1])] = name, _mib(amount, "B")
+    return by_pid
 
 
-def _users(node: Node, found: Found) -> tuple[list[str], list[str]]:
+def _users(node: Node, by_pid: GpuProcesses) -> tuple[list[str], list[str]]:
     """Processes with GPU memory, and those with only an open device, such as monitors."""
     holding, opened = [], []
-    for pid, (name, mib) in found.items():
+    for pid, (name, mib) in by_pid.items():
         if name in ("", "N/A", "UNKNOWN"):
             name = first_line(f"{node.proc}/{pid}/comm") or "?"
         name = name.rpartition("/")[2]
@@ -440,7 +443,7 @@ def links(node: Node, smi: Smi) -> Rows:
     if node.settings.gpus_per_node == 1:
         yield "gpu_links", "skip", "one GPU: no links", ""
         return
-    up, down = _told_links(smi.ask("amd-smi xgmi --link-status", "amd-smi xgmi"))
+    up, down = _tool_links(smi.ask("amd-smi xgmi --link-status", "amd-smi xgmi"))
     text = "links up on each of"
     if not up:
         up, down = _driver_links(node)
@@ -455,7 +458,7 @@ def links(node: Node, smi: Smi) -> Rows:
     yield ("gpu_links", *_noted(smi, *verdict))
 
 
-def _told_links(values: Values) -> Links:
+def _tool_links(values: Values) -> Links:
     """Read `amd-smi xgmi`: U, D and X are up, down and disabled; links between the same GPUs are
     joined (U/U).
 
@@ -467,10 +470,12 @@ def _told_links(values: Values) -> Links:
     for gpu, path, value, _ in by_gpu(values):
         if re.search(r"/link_status/[0-9]+$", path):
             sections[re.split(r"/[0-9]", path)[0]][gpu] += f" {value.upper()}"
-    telling = [one for one in sections.values() if re.search("[UD]", "".join(one.values()))]
-    telling.sort(key=lambda one: "SELF" not in "".join(one.values()))  # the list by GPU
+    lists = [
+        section for section in sections.values() if re.search("[UD]", "".join(section.values()))
+    ]
+    lists.sort(key=lambda section: "SELF" not in "".join(section.values()))  # the list by GPU
     up, down = {}, []
-    for gpu, states in sorted(telling[0].items()) if telling else ():
+    for gpu, states in sorted(lists[0].items()) if lists else ():
         ups, downs = states.count("U"), states.count("D")
         if ups:  # missing on virtual functions and in some tools
             up[gpu] = ups

@@ -27,8 +27,8 @@ def engine_and_its_users(node: Node, state: EngineState) -> Rows:
     if state.state == "up":
         from . import users
 
-        status, told = ask(users.question(node.settings), node.settings.preflight_check_s / 4)
-        if kind := users.mapped(node.settings, told) if status == 0 else "":
+        status, output = ask(users.question(node.settings), node.settings.preflight_check_s / 4)
+        if kind := users.mapped(node.settings, output) if status == 0 else "":
             yield from users.verdict(node.settings, kind)
             return
     yield from engine(node, state)
@@ -107,8 +107,8 @@ def root(node: Node, state: EngineState) -> Rows:
     if settings.sudo:
         argv = [*settings.sudo, "bash", "-c", "echo $EUID"]
         status, reply = ask(argv, settings.preflight_check_s / 4, errors=True)
-        words = [line for line in reply.splitlines() if line.strip()] or ["no answer"]
-        is_root, who = status == 0 and words[-1] == "0", f"`{prefix}`: {words[-1]}"
+        answers = [line for line in reply.splitlines() if line.strip()] or ["no answer"]
+        is_root, who = status == 0 and answers[-1] == "0", f"`{prefix}`: {answers[-1]}"
     else:
         is_root = user == 0 or bool(node.root)  # another root folder needs no rights
         who = f"jobs run as user {user}, and the site has no `sudo`"
@@ -161,14 +161,14 @@ def limits(node: Node, state: EngineState) -> Rows:
 
 def _limit(node: Node, title: str, option: str) -> str:
     """The container's limit, from its options; else this process's."""
-    words = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
-    told = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", words)
-    told = (
-        told
+    options = " ".join(node.settings.container_options) if node.settings.engine != "none" else ""
+    values = re.findall(rf"(?:^| |--ulimit=){option}=([^ :]*)", options)
+    values = (
+        values
         or re.findall(rf"(?m)^{title} +([^ ]+)", "\n".join(lines(f"{node.proc}/self/limits")))
         or [""]
     )
-    return "unlimited" if told[-1] == "-1" else told[-1]
+    return "unlimited" if values[-1] == "-1" else values[-1]
 
 
 _REMEDIES = {
@@ -188,17 +188,19 @@ _VERSIONS = {
 }
 
 
-def _older(found: str, least: str) -> bool:
+def _older(version: str, least: str) -> bool:
     """By their numbers: 1.117.5-a-56 is older than 1.117.5-a-77."""
-    have, want = ([int(one) for one in re.findall("[0-9]{1,9}", text)] for text in (found, least))
+    have, want = (
+        [int(digits) for digits in re.findall("[0-9]{1,9}", text)] for text in (version, least)
+    )
     return have < want
 
 
-def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
+def _unmet(node: Node, reported: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
     """Requirements of the image: (verdict, text, remedy). Unknown versions warn: many hosts have no
     ROCm."""
-    for one in node.settings.requires:
-        name, _, wanted = one.partition("=")
+    for requirement in node.settings.requires:
+        name, _, wanted = requirement.partition("=")
         remedy = f"{_REMEDIES.get(name, 'check it')}, or name another image"
         if name == "gfx":
             if node.settings.gpu_gfx not in (*wanted.split(), ""):
@@ -208,16 +210,16 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
                 )
                 yield "fail", text, _REMEDIES[name]
             continue
-        told = sorted(filter(None, set(found.get(name, ()))))
+        present = sorted(filter(None, set(reported.get(name, ()))))
         shown = name.replace("_", " ")
-        if old := [one for one in told if _older(one, wanted)]:
+        if old := [version for version in present if _older(version, wanted)]:
             # A container brings its own ROCm: the host's is only a sign of old drivers.
             yield (
                 "warn" if name == "rocm" else "fail",
                 f"{shown} {listed(old)}: {node.settings.cont} needs {wanted} or newer",
                 remedy,
             )
-        elif not told and name != "rocm":
+        elif not present and name != "rocm":
             need = f"{node.settings.cont} needs {wanted} or newer"
             text = f"{shown}: the host does not report it, {need}"
             yield "warn", text, f"check it by hand; {remedy}"
@@ -225,24 +227,24 @@ def _unmet(node: Node, found: dict[str, list[str]]) -> Iterator[tuple[str, str, 
 
 def versions(node: Node, state: EngineState) -> Rows:
     host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
-    found = {
+    reported = {
         "kernel": [host.kernel],
         "driver": [host.driver],
         "rocm": [host.rocm],
         "vbios": host.gpu_versions(),
         "nic_firmware": host.nic_versions(),
     }
-    told = ", ".join(
+    summary = ", ".join(
         f"{_VERSIONS[name]} {value}"
-        for name, values in found.items()
+        for name, values in reported.items()
         if (value := next(filter(None, values), ""))
     )
-    unmet = sorted(_unmet(node, found))  # "fail" before "warn"
+    unmet = sorted(_unmet(node, reported))  # "fail" before "warn"
     text, remedies = (
-        "; ".join(one for _, one, _ in unmet),
-        "; ".join(dict.fromkeys(one for _, _, one in unmet)),
+        "; ".join(text for _, text, _ in unmet),
+        "; ".join(dict.fromkeys(remedy for _, _, remedy in unmet)),
     )
-    yield "versions", unmet[0][0] if unmet else "pass", text or told, remedies
+    yield "versions", unmet[0][0] if unmet else "pass", text or summary, remedies
 
 
 def rdma(node: Node, state: EngineState) -> Rows:
@@ -327,8 +329,8 @@ def data(node: Node, state: EngineState) -> Rows:
     if not contents:
         yield "data", "skip", "the workload mounts no data", ""
         return
-    found = [path for content in contents.values() for path in content][:MAX_ENTRIES]
-    yield "data", "same", _fingerprint(found), ""
+    paths = [path for content in contents.values() for path in content][:MAX_ENTRIES]
+    yield "data", "same", _fingerprint(paths), ""
     if empty := [source for source, content in contents.items() if not content]:
         yield (
             "data",
@@ -337,7 +339,7 @@ def data(node: Node, state: EngineState) -> Rows:
             "fetch the data, or mount the file system that has it",
         )
     else:
-        checked = f"{count(len(contents), 'folder')}, {count(len(found), 'entry')} checked"
+        checked = f"{count(len(contents), 'folder')}, {count(len(paths), 'entry')} checked"
         yield "data", "pass", checked, ""
 
 
@@ -358,12 +360,12 @@ def _unusable(source: str) -> str:
 
 def _content(source: str) -> list[str]:
     """The first paths of two levels; a file is its own content."""
-    found = _visible(source) if os.path.isdir(source) else [source]
+    paths = _visible(source) if os.path.isdir(source) else [source]
     for folder in _visible(source):
-        if len(found) >= MAX_ENTRIES:
+        if len(paths) >= MAX_ENTRIES:
             break
-        found += _visible(folder)
-    return found[:MAX_ENTRIES]
+        paths += _visible(folder)
+    return paths[:MAX_ENTRIES]
 
 
 def _visible(folder: str) -> list[str]:
@@ -380,10 +382,10 @@ def _fingerprint(paths: list[str]) -> str:
             about = os.stat(path)
         except OSError:  # it vanished meanwhile
             continue
-        words = (
+        identity = (
             path
             if stat.S_ISDIR(about.st_mode)
             else f"{path} {about.st_size} {about.st_mtime_ns // 10**9}"
         )
-        value.update(os.fsencode(f"{words}\n"))
+        value.update(os.fsencode(f"{identity}\n"))
     return value.hexdigest()

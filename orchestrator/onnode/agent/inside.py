@@ -68,8 +68,8 @@ class Inside:
         """Start contents.py, which reads once unasked. Raises OSError."""
         program = self._node.program.files[f"lib/agent/{_PROGRAM}"]
         mounts = [mount.split("\t") for mount in self._node.settings.mounts]
-        words = [self._executor.code, *(mount[2] for mount in mounts if len(mount) > 2)]
-        script = f"set -- {join(words)}\n{_START}".encode("utf-8", "surrogateescape")
+        arguments = [self._executor.code, *(mount[2] for mount in mounts if len(mount) > 2)]
+        script = f"set -- {join(arguments)}\n{_START}".encode("utf-8", "surrogateescape")
         for name, content in ((_PROGRAM, program), (_SCRIPT, script)):
             path = f"{self._node.channel}/{name}"
             if not os.path.exists(path):
@@ -121,21 +121,21 @@ class Inside:
             try:
                 if not path.exists():
                     path.parent.mkdir(exist_ok=True)
-                    text = "".join(f"{one}\n" for one in self._lists.get(part, []))
+                    text = "".join(f"{line}\n" for line in self._lists.get(part, []))
                     write_bytes(path, text.encode("utf-8", "replace"), sync=False)
             except OSError as error:
                 self._node.log(f"cannot write {path}: {error.strerror or error}")
 
     def contents(self) -> Contents:
         """Collect for the first time, and serve everything else meanwhile; return {} if unknown."""
-        found: list[Contents] = []
-        self.collect(found.append)
+        collected: list[Contents] = []
+        self.collect(collected.append)
         try:
-            self._waiting.wait(lambda: found)
+            self._waiting.wait(lambda: collected)
         finally:
             self.give_up()
-        self._is_possible = bool(found[0])
-        return found[0]
+        self._is_possible = bool(collected[0])
+        return collected[0]
 
 
 class ContentObserver(Observer):
@@ -157,8 +157,8 @@ class ContentObserver(Observer):
             self.is_done = False
             self._inside.collect(self._take)
 
-    def _take(self, found: Contents) -> None:
-        self._found = found
+    def _take(self, contents: Contents) -> None:
+        self._found = contents
         if not self.is_done:
             self.is_done = True
             self._then()

@@ -81,7 +81,7 @@ class RunRequest(NamedTuple):
         if any(type(request.get(name)) is not kind for name, kind in kinds.items()):
             return None
         hosts = request.get("hosts")
-        lines = tuple(str(one) for one in hosts) if isinstance(hosts, list) else ()
+        lines = tuple(str(host) for host in hosts) if isinstance(hosts, list) else ()
         return cls(
             **{name: request[name] for name in kinds},
             clear=request.get("clear") is not False,
@@ -158,7 +158,7 @@ def look_up_master(request: RunRequest) -> str:
 
 
 def _pairs(lines: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(name, text) for name, _, text in (one.partition("\t") for one in lines)]
+    return [(name, text) for name, _, text in (line.partition("\t") for line in lines)]
 
 
 def filled(text: str, request: RunRequest, rank: int, gpus: int) -> str:

@@ -71,10 +71,10 @@ def _own(path: str) -> tuple[int, float]:
 
 def holder(folder: str) -> tuple[str, bool]:
     """Return the process in hold_pid, and whether it lives, by its id and start."""
-    words = first_line(f"{folder}/hold_pid").split() if _own(folder)[0] == stat.S_IFDIR else []
-    pid = number(words[0], 9) if words else None
+    fields = first_line(f"{folder}/hold_pid").split() if _own(folder)[0] == stat.S_IFDIR else []
+    pid = number(fields[0], 9) if fields else None
     start = process_start(pid) if pid else ""
-    return " ".join(words), bool(start) and start == (words[1] if len(words) > 1 else start)
+    return " ".join(fields), bool(start) and start == (fields[1] if len(fields) > 1 else start)
 
 
 def remove_folder(path: str, *, held: bool = False) -> None:
@@ -122,24 +122,24 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
 
     Leaves out this job's folders for other nodes of this host: they can be recreated at any time.
     """
-    gone, alive, own = [], [], os.path.basename(node.channel)
+    gone, alive, channel = [], [], os.path.basename(node.channel)
     for name in sorted(entries(node.channels)):
-        if name.startswith(f"orch-{os.getuid()}-") and name != own:
+        if name.startswith(f"orch-{os.getuid()}-") and name != channel:
             folder = f"{node.channels}/{name}"
-            words, lives = holder(folder)
+            process, lives = holder(folder)
             alive += [name] if lives else []
             left = (
-                not lives if words else _is_old(folder, stat.S_IFDIR)
+                not lives if process else _is_old(folder, stat.S_IFDIR)
             )  # killed before it wrote hold_pid
-            if left and not name.startswith(own[: -len(node.name)]):
+            if left and not name.startswith(channel[: -len(node.name)]):
                 gone.append(folder)
-    return gone, [own, *alive]
+    return gone, [channel, *alive]
 
 
 def _is_old(path: str, kind: int) -> bool:
     """This user's file of this type has not changed for a day."""
-    found, changed_s = _own(path)
-    return found == kind and time.time() - changed_s > _DAY_S
+    file_type, changed_s = _own(path)
+    return file_type == kind and time.time() - changed_s > _DAY_S
 
 
 # ---- the check ----------------------------------------------------------------------------------
@@ -160,12 +160,12 @@ def leftovers(node: Node, engine: EngineState) -> Rows:
     for path in _files(node):
         _remove(path, left)
     has_engine = node.settings.engine != "none" and engine.state == "up"
-    told = not has_engine or _containers(node, left)
+    answered = not has_engine or _containers(node, left)
     for text, (verdict, remedy) in _VERDICTS.items():
         if left[text]:
             yield "leftovers", verdict, f"{text}: {listed(left[text])}", remedy
             return
-    if not told:
+    if not answered:
         remedy = f"check it on this node: {' '.join(node.settings.engine_command)} ps"
         yield "leftovers", "warn", "the container engine does not list its containers", remedy
     else:
@@ -187,7 +187,7 @@ def _files(node: Node) -> Iterator[str]:
     # Files in shared memory are named after their holder's folder, with or without a suffix.
     shm = f"{node.dev}/shm"
     for name in sorted(entries(shm)):
-        lives = any(name == one or name.startswith(f"{one}.") for one in alive)
+        lives = any(name == folder or name.startswith(f"{folder}.") for folder in alive)
         if name.startswith(f"orch-{os.getuid()}-") and not lives and _own(f"{shm}/{name}")[0]:
             yield f"{shm}/{name}"
 
@@ -203,8 +203,8 @@ def _remove(path: str, left: Left) -> None:
         left[_STUCK].append(path)
 
 
-def _ask_engine(node: Node, *words: str) -> tuple[int, str]:
-    return _ask(node, [*node.settings.engine_command, *words])
+def _ask_engine(node: Node, *arguments: str) -> tuple[int, str]:
+    return _ask(node, [*node.settings.engine_command, *arguments])
 
 
 def _ask(node: Node, argv: list[str]) -> tuple[int, str]:
@@ -253,7 +253,7 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
     elif holder(source)[1] or not has_ended(node, job):
         left[_IN_USE].append(f"container {name}")
     else:
-        *_, (status, _) = (_ask(node, words) for words in removal(node, identity))
+        *_, (status, _) = (_ask(node, command) for command in removal(node, identity))
         left[_STUCK if status else _CLEANED].append(f"container {name}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..kernel.records import write_bytes
 from ..kernel.system import ask
-from .gpu import MODEL_OF_ID, told_gpus
+from .gpu import MODEL_OF_ID, detect_gpus
 from .network import Network
 from .node import Node, shortened
 from .tools import Smi
@@ -25,10 +25,10 @@ FILE = "look.json"
 
 
 def look(node: Node) -> int:
-    gpus = list(told_gpus(node, Smi(node))[1].values())
-    models = {MODEL_OF_ID.get(one.get("id", ""), one.get("name", "")) for one in gpus} - {""}
+    gpus = list(detect_gpus(node, Smi(node))[1].values())
+    models = {MODEL_OF_ID.get(gpu.get("id", ""), gpu.get("name", "")) for gpu in gpus} - {""}
     sudo = _works(["sudo", "-n", "true"])[0]
-    told = {
+    facts = {
         "schema": 1,
         "node": node.name,
         "python": sys.version.split()[0],
@@ -40,8 +40,8 @@ def look(node: Node) -> int:
         "engines": [_engine(name, sudo) for name in ENGINES],
         "network": _network(node, len(gpus)),
     }
-    told["log_dir"] = _leave(node, told)
-    os.write(1, (json.dumps(told) + "\n").encode())
+    facts["log_dir"] = _leave(node, facts)
+    os.write(1, (json.dumps(facts) + "\n").encode())
     return 0
 
 
@@ -67,23 +67,23 @@ def _network(node: Node, gpus: int) -> dict[str, Any]:
         node.settings, nnodes=2, network_rdma="preferred", fabric="any", fabric_devices=gpus
     )
     settings = replace(settings, fabric_drivers=(), fabric_link_layer="", fabric_gbps=0)
-    found = Network(node._replace(settings=settings))
-    found.check_interfaces()
-    found.decide()
+    network = Network(node._replace(settings=settings))
+    network.check_interfaces()
+    network.decide()
     return {
-        "interface": found.route,
+        "interface": network.route,
         "devices": [
-            {"port": one.port, "driver": one.driver, "gbps": one.gbps, "use": one.use}
-            for one in found.ports
+            {"port": port.port, "driver": port.driver, "gbps": port.gbps, "use": port.use}
+            for port in network.ports
         ],
-        "used": found.used,
-        "gid_index": found.gid,
-        "troubles": found.troubles,
+        "used": network.used,
+        "gid_index": network.gid,
+        "troubles": network.troubles,
     }
 
 
-def _leave(node: Node, told: dict[str, Any]) -> bool:
+def _leave(node: Node, facts: dict[str, Any]) -> bool:
     with suppress(OSError):
-        write_bytes(node.layout.root / FILE, json.dumps(told).encode(), sync=False)
+        write_bytes(node.layout.root / FILE, json.dumps(facts).encode(), sync=False)
         return True
     return False

@@ -64,15 +64,16 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
         text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:
         text = ""
-    found, values = declared(text), {}
+    variables, values = declared(text), {}
     rendered = {
         name: rest
         for name, _, rest in (line.partition("\t") for line in node.settings.network_origins)
     }
     for name in dict.fromkeys((*_VARIABLES, *rendered)):
-        if name in found:
+        if name in variables:
             origin, _, value = rendered.get(name, "").partition("\t")
-            values[name] = found[name], origin if origin and value == found[name] else "user"
+            as_rendered = bool(origin) and value == variables[name]
+            values[name] = variables[name], origin if as_rendered else "user"
     passed = [
         name for name in node.settings.pass_env if name in _VARIABLES and os.environ.get(name)
     ]
@@ -85,7 +86,7 @@ def takes(listed: str, name: str) -> bool:
     excluded names; a device may have :PORT."""
     if listed.startswith("^"):
         return not takes(listed[1:], name)
-    return any(_is_meant(one, name) for one in _parts(listed))
+    return any(_is_meant(entry, name) for entry in _parts(listed))
 
 
 def _parts(listed: str) -> list[str]:
@@ -94,21 +95,23 @@ def _parts(listed: str) -> list[str]:
     return (
         [listed]
         if listed.startswith("^")
-        else [exact + one for one in listed[len(exact) :].split(",") if one]
+        else [exact + entry for entry in listed[len(exact) :].split(",") if entry]
     )
 
 
-def _is_meant(one: str, name: str) -> bool:
-    bare = one[one.startswith("=") :]
+def _is_meant(entry: str, name: str) -> bool:
+    bare = entry[entry.startswith("=") :]
     whole = name if ":" in bare else name.partition(":")[0]
     if bare.endswith(":1") and ":" not in whole:  # a device with a single port has no number
         bare = bare[:-2]
-    return whole == bare or (not one.startswith("=") and ":" not in bare and whole.startswith(bare))
+    return whole == bare or (
+        not entry.startswith("=") and ":" not in bare and whole.startswith(bare)
+    )
 
 
 def _first_taken(listed: str, interfaces: list[str]) -> str:
-    pairs = ((one, name) for one in _parts(listed) for name in interfaces if takes(one, name))
-    return next((name for one, name in pairs if name != "lo" or not one.startswith("^")), "")
+    pairs = ((entry, name) for entry in _parts(listed) for name in interfaces if takes(entry, name))
+    return next((name for entry, name in pairs if name != "lo" or not entry.startswith("^")), "")
 
 
 class Network:
@@ -156,14 +159,14 @@ class Network:
         """
         if self.is_off or not self.ports:
             return "off" if self.is_off else "none"
-        words = []
+        parts = []
         for port in self.chosen:
             rows = [] if "NCCL_IB_GID_INDEX" in self.given else port.gid_indexes
             row = self.gid if self.gid in rows else next(iter(rows), "-")
-            words.append(
+            parts.append(
                 f"{port.port},{port.gbps},{re.sub('[ ,]', '_', port.link_layer) or '-'},{row}"
             )
-        return " ".join(words) or "unused"
+        return " ".join(parts) or "unused"
 
     def _value(self, name: str) -> str:
         return self.values.get(name, ("", ""))[0]
@@ -176,8 +179,11 @@ class Network:
         if devices_:
             self.troubles.append(f"{','.join(devices_)}: {text}")
 
-    def check_interfaces(self) -> None:
+    def find_route(self) -> None:
         self.route_to, self.route = route(self.node)
+
+    def check_interfaces(self) -> None:
+        self.find_route()
         interfaces = sorted(names(f"{self.node.sys}/class/net"))
         for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
             if name in self.given and not _first_taken(self._value(name), interfaces):
@@ -220,9 +226,9 @@ class Network:
         if given:
             wanted = _parts(listed) if self.ports and not listed.startswith("^") else []
             missing = [
-                one.lstrip("=")
-                for one in wanted
-                if not any(takes(one, port.port) for port in self.ports)
+                entry.lstrip("=")
+                for entry in wanted
+                if not any(takes(entry, port.port) for port in self.ports)
             ]
             origin = f"in NCCL_IB_HCA ({self.values['NCCL_IB_HCA'][1]})"
             self._say_of(
@@ -274,12 +280,12 @@ class Network:
     # ---- their faults
 
     def _check_devices(self) -> None:
-        settings, found, fastest = self.settings, len(self.chosen), self.fastest
-        if self.ports and found < settings.fabric_devices and "NCCL_IB_HCA" not in self.given:
+        settings, used, fastest = self.settings, len(self.chosen), self.fastest
+        if self.ports and used < settings.fabric_devices and "NCCL_IB_HCA" not in self.given:
             gpus = count(settings.gpus_per_node, "GPU")
             has = f"for {gpus}, {self.fabric} has {settings.fabric_devices}"
             advice = "if that is right here, name them in the site's network.ib_hca"
-            self.troubles.append(f"{count(found, 'RDMA device')} {has}; {advice}")
+            self.troubles.append(f"{count(used, 'RDMA device')} {has}; {advice}")
         for port in self.chosen:
             self.troubles += [f"{port.port}{text}" for text in self._wrong_with(port, fastest)]
         if 0 < fastest < settings.fabric_gbps:
@@ -293,39 +299,39 @@ class Network:
             return [
                 f": the port is {port.state or 'in no known state'} (physical state {physical})"
             ]
-        found = [] if port.gbps == fastest else [f": {port.gbps} Gb/s, others {fastest}"]
+        faults = [] if port.gbps == fastest else [f": {port.gbps} Gb/s, others {fastest}"]
         layer = self.settings.fabric_link_layer
         if layer and port.link_layer != layer and "NCCL_IB_HCA" not in self.given:
-            found.append(
+            faults.append(
                 f": the link layer is {port.link_layer or 'unknown'}, {self.fabric} has {layer}"
             )
         if port.link_layer == "InfiniBand":
-            return found
+            return faults
         if not port.netdev:
-            found.append(": no network interface belongs to it")
+            faults.append(": no network interface belongs to it")
         elif "NCCL_IB_GID_INDEX" in self.given:
             index, origin = self.values["NCCL_IB_GID_INDEX"]
             gid = "" if number(index, 4) is None else first_line(f"{port.home}/gids/{index}")
-            found += (
+            faults += (
                 [f": the GID at index {index} ({origin}) is empty"] if gid in ("", NO_GID) else []
             )
         elif not port.gid_indexes:
             advice = "give the interface an address, or set the site's network.gid_index"
-            found.append(f" ({port.netdev}): it has no RoCE v2 GID over IPv4; {advice}")
+            faults.append(f" ({port.netdev}): it has no RoCE v2 GID over IPv4; {advice}")
         elif self.gid not in port.gid_indexes:
             rows = " ".join(map(str, port.gid_indexes))
-            found.append(
+            faults.append(
                 f": its RoCE v2 GID over IPv4 is at index {rows}, that of other devices at "
                 f"{self.gid}"
             )
-        return found
+        return faults
 
     # ---- for the run, and for the set folder
 
     def exports(self) -> list[tuple[str, str | None]]:
         """For a run's environment; None: unset."""
-        own = [row for row in self._table() if row[2] in ("detected", "unset")]
-        return [(name, value if origin == "detected" else None) for name, value, origin in own]
+        rows = [row for row in self._table() if row[2] in ("detected", "unset")]
+        return [(name, value if origin == "detected" else None) for name, value, origin in rows]
 
     def _table(self) -> list[tuple[str, str, str]]:
         """(variable, value, origin); an empty value unsets."""
@@ -343,7 +349,7 @@ class Network:
         table = "".join(
             "\t".join(re.sub("[\t\n]", " ", cell) for cell in row) + "\n" for row in rows
         )
-        told = {
+        document = {
             "schema": 1,
             "node": self.node.name,
             "time_ms": now_ms(),
@@ -354,16 +360,16 @@ class Network:
                 for port in self.ports
             ],
             "variables": {
-                name: {"value": one, "origin": origin}
-                for name, (one, origin) in self.values.items()
-                if one
+                name: {"value": value, "origin": origin}
+                for name, (value, origin) in self.values.items()
+                if value
             },
             "troubles": self.troubles,
             "notes": self.notes,
             "container": self.inside,
             "route": {"to": self.route_to, "interface": self.route},
         }
-        for name, text in (("network.tsv", table), ("network.json", json.dumps(told) + "\n")):
+        for name, text in (("network.tsv", table), ("network.json", json.dumps(document) + "\n")):
             records.write_bytes(
                 self.node.folder / name, text.encode("utf-8", "replace"), sync=False
             )
@@ -376,30 +382,31 @@ class Network:
         if not self.chosen:
             return []
         before, self.inside = len(self.troubles), [line[:400] for line in lines[:500]]
-        told = defaultdict[str, list[str]](list)
+        reported = defaultdict[str, list[str]](list)
         for line in self.inside:
             word, _, rest = line.partition(" ")
-            told[word].append(rest)
-        for kib in told["memlock"][:1]:
+            reported[word].append(rest)
+        for kib in reported["memlock"][:1]:
             if kib != "unlimited" and (number(kib) or 0) < _MEMLOCK_KIB:
                 text = (
                     f"locked memory in the container is limited to {kib} KiB; RDMA may fail to "
                     "register memory"
                 )
                 self.node.say("note", text)
-        missing = [one for one in self.drivers if one not in told["device"]]
+        missing = [device for device in self.drivers if device not in reported["device"]]
         self._say_of(missing, "on the node, but not in the container (/sys/class/infiniband)")
         used = list(dict.fromkeys(port.device for port in self.chosen))
         verbs = f"{self.node.sys}/class/infiniband/%s/device/infiniband_verbs"
-        closed = [one for one in used if set(names(verbs % one)) - set(told["verbs"])]
+        closed = [device for device in used if set(names(verbs % device)) - set(reported["verbs"])]
         self._say_of(
             closed, "cannot be opened in the container, /dev/infiniband has no uverbs device for it"
         )
-        if "end" in told["ibv"]:
-            self._compare_listed(used, told["ibv"])
-        for one in told["device"]:
+        if "end" in reported["ibv"]:
+            self._compare_listed(used, reported["ibv"])
+        for device in reported["device"]:
             self._say_of(
-                [one] if one not in self.drivers else [], "in the container, but not on the node"
+                [device] if device not in self.drivers else [],
+                "in the container, but not on the node",
             )
         try:
             self.record()
@@ -409,21 +416,21 @@ class Network:
             )
         return self.troubles[before:]
 
-    def _compare_listed(self, used: list[str], told: list[str]) -> None:
+    def _compare_listed(self, used: list[str], lines: list[str]) -> None:
         refused = next(
             (
                 line.partition(" for device")[0]
-                for line in told
-                if any(one in line for one in _REFUSALS)
+                for line in lines
+                if any(refusal in line for refusal in _REFUSALS)
             ),
             "",
         )
-        listed = {line.split()[0] for line in told if line.split()}
+        listed = {line.split()[0] for line in lines if line.split()}
         text = f"ibv_devices in the container does not list it{refused and f' ({refused})'}"
-        missing = [one for one in used if one not in listed]
+        missing = [device for device in used if device not in listed]
         remedy = _own_libraries(
             os.path.dirname(self.node.sys).rstrip("/"),
-            {self.drivers.get(one) or one for one in missing},
+            {self.drivers.get(device) or device for device in missing},
         )
         self._say_of(
             missing, f"{text}; the image's RDMA library does not fit the node's driver; {remedy}"
@@ -432,31 +439,31 @@ class Network:
 
 def _own_libraries(root: str, drivers: Iterable[str]) -> str:
     """The site key that gives the container the node's RDMA libraries."""
-    found = []
+    files = []
     for name in _LIBRARIES:
         if any(driver.startswith(name) for driver in drivers):
             for place in ("usr/lib*/libibverbs", "usr/lib*/*/libibverbs"):
-                found += sorted(glob(f"{root}/{place}/lib{name}*-rdmav*.so"))
-            found += sorted(glob(f"{root}/etc/libibverbs.d/{name}*.driver"))
-    if not any(path.endswith(".so") for path in found):
+                files += sorted(glob(f"{root}/{place}/lib{name}*-rdmav*.so"))
+            files += sorted(glob(f"{root}/etc/libibverbs.d/{name}*.driver"))
+    if not any(path.endswith(".so") for path in files):
         return (
             "install the NIC's RDMA library (/usr/lib*/libibverbs) on the node, and give it to "
             "the site's container.mounts"
         )
     return (
         "give the site container.mounts: "
-        f"[{', '.join(f'{{host: {path[len(root) :]}}}' for path in found)}]"
+        f"[{', '.join(f'{{host: {path[len(root) :]}}}' for path in files)}]"
     )
 
 
 def look(node: Node) -> Network:
     """Writes nothing. Takes up to 15 s with slow name resolution."""
-    found = Network(node)
+    network = Network(node)
     if node.settings.fabric != "none" and node.settings.nnodes > 1:
-        found.check_interfaces()
-    if not found.is_off:
-        found.decide()
-    return found
+        network.check_interfaces()
+    if not network.is_off:
+        network.decide()
+    return network
 
 
 def _interfaces_up(sys: str) -> list[str]:
@@ -472,18 +479,18 @@ def rdma_verdict(node: Node) -> tuple[str, str, str]:
     """(verdict, text, remedy) of the check `rdma`, by the same rules."""
     if node.settings.nnodes == 1:
         return "skip", "one node: nothing between nodes", ""
-    found = Network(node)
-    if found.is_off:
+    network = Network(node)
+    if network.is_off:
         up = ",".join(_interfaces_up(node.sys))
         offer = f"; TCP sockets can use {up} (network.socket_ifname)" if "," in up else ""
-        return "skip", f"RDMA is off, or {found.fabric} has none{offer}", ""
-    if not found.ports:
-        text = f"no RDMA device, {found.fabric} is {node.settings.fabric}"
+        return "skip", f"RDMA is off, or {network.fabric} has none{offer}", ""
+    if not network.ports:
+        text = f"no RDMA device, {network.fabric} is {node.settings.fabric}"
         return "warn", text, "load the NIC's RDMA driver, or set the site's network.rdma to off"
     # The route matters only with more devices than the GPUs need.
-    if len(found.ports) > node.settings.fabric_devices:
-        found.route_to, found.route = route(node)
-    found.decide()
-    if told := "; ".join(found.troubles or found.notes):
-        return "fail", told, "check the cable, the switch port and rdma link; docs/network.md"
-    return "pass", f"{count(len(found.chosen), 'port')} up at {found.fastest} Gb/s", ""
+    if len(network.ports) > node.settings.fabric_devices:
+        network.find_route()
+    network.decide()
+    if problems := "; ".join(network.troubles or network.notes):
+        return "fail", problems, "check the cable, the switch port and rdma link; docs/network.md"
+    return "pass", f"{count(len(network.chosen), 'port')} up at {network.fastest} Gb/s", ""

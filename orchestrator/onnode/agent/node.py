@@ -63,7 +63,7 @@ class Node(NamedTuple):
     @property
     def owner(self) -> str:
         """Job and node as one word: a host can serve several jobs and virtual nodes."""
-        return "-".join(re.sub(r"[^A-Za-z0-9_.-]", "_", one) for one in (self.job_id, self.name))
+        return "-".join(re.sub(r"[^A-Za-z0-9_.-]", "_", part) for part in (self.job_id, self.name))
 
     @property
     def channel(self) -> str:
@@ -140,7 +140,8 @@ def removal(node: Node, container: str) -> list[list[str]]:
     """
     end = [["stop", "--time", "0", container]] if node.settings.engine == "podman" else []
     return [
-        [*node.settings.engine_command, *words] for words in (*end, ["rm", "--force", container])
+        [*node.settings.engine_command, *arguments]
+        for arguments in (*end, ["rm", "--force", container])
     ]
 
 
@@ -156,8 +157,8 @@ def this_node(program: Program, settings: Settings) -> Node:
     """Describe this node, from the step's environment. Raises KeyError without ORCH_SET_DIR."""
     name, environment = own_name(), os.environ
     roots = {
-        one: rehearsed(f"ORCH_{one.upper()}_ROOT", f"/{one}", name)
-        for one in ("sys", "proc", "dev", "run")
+        folder: rehearsed(f"ORCH_{folder.upper()}_ROOT", f"/{folder}", name)
+        for folder in ("sys", "proc", "dev", "run")
     }
     return Node(
         name=name,
@@ -193,7 +194,7 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
 
 def say(node: str, word: str, *fields: str | int) -> None:
     """Write a line to the loop."""
-    detail = UNIT.join(str(one).translate(UNSHOWN) for one in fields)
+    detail = UNIT.join(str(field).translate(UNSHOWN) for field in fields)
     _write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
 
 
@@ -214,6 +215,6 @@ def shortened(text: str, limit: int) -> str:
     return line if len(raw) <= limit else raw[: limit - 3].decode("utf-8", "ignore") + "..."
 
 
-def listed(words: list[str], most: int = 6) -> str:
+def listed(texts: list[str], most: int = 6) -> str:
     """The first words, and the number of the others."""
-    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most} more" if len(texts) > most else "")

@@ -54,15 +54,15 @@ def devices(sys: str) -> tuple[dict[str, str], list[Port]]:
             os.path.basename(os.path.realpath(driver)) if os.path.isdir(driver) else ""
         )
         numbers = names(f"{home}/ports")
-        for one in numbers:
-            if os.path.exists(f"{home}/ports/{one}/state"):
-                name = device if len(numbers) == 1 else f"{device}:{one}"
-                ports.append(_port(home, one, name, drivers[device]))
+        for number in numbers:
+            if os.path.exists(f"{home}/ports/{number}/state"):
+                name = device if len(numbers) == 1 else f"{device}:{number}"
+                ports.append(_port(home, number, name, drivers[device]))
     return drivers, ports
 
 
-def _port(device: str, one: str, name: str, driver: str) -> Port:
-    home = f"{device}/ports/{one}"
+def _port(device: str, number: str, name: str, driver: str) -> Port:
+    home = f"{device}/ports/{number}"
     state, physical, layer, rate = (
         first_line(f"{home}/{file}")[:80].split(": ", 1)[-1]
         for file in ("state", "phys_state", "link_layer", "rate")
@@ -110,9 +110,9 @@ def route(node: Node) -> tuple[str, str]:
     to = name
     if not _IPV4.fullmatch(name) and ":" not in name:
         to = "".join((_said("getent", "ahostsv4", name) or _said("getent", "ahosts", name))[:1])
-    words = _said("ip", "-o", "route", "get", to) if to and node.proc == "/proc" else []
+    fields = _said("ip", "-o", "route", "get", to) if to and node.proc == "/proc" else []
     interface = next(
-        (_interface(word) for before, word in zip(words, words[1:]) if before == "dev"), ""
+        (_interface(word) for before, word in zip(fields, fields[1:]) if before == "dev"), ""
     )
     return to, interface or _by_table(f"{node.proc}/net/route", to)
 
@@ -133,12 +133,12 @@ def _by_table(path: str, to: str) -> str:
         if _IPV4.fullmatch(to)
         else 0
     )
-    found = []
+    routes = []
     for cells in map(str.split, lines(path)):
         if len(cells) > 7 and re.fullmatch(
             "[0-9A-F]{8} [0-9A-F]{8} [0-9]{1,9}", f"{cells[1]} {cells[7]} {cells[6]}"
         ):
             mask = int(cells[7], 16)
             if address & mask == int(cells[1], 16):
-                found.append((bin(mask).count("1"), -int(cells[6]), _interface(cells[0])))
-    return max(found, key=lambda one: one[:2])[2] if found else ""
+                routes.append((bin(mask).count("1"), -int(cells[6]), _interface(cells[0])))
+    return max(routes, key=lambda entry: entry[:2])[2] if routes else ""

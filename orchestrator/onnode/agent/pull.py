@@ -28,13 +28,13 @@ _PASSING = re.compile(
 _LAYER = re.compile(r"([0-9a-f]{12}): (.*)")
 
 
-def pause_s(words: str, tries: int, left_s: float) -> int | None:
+def pause_s(output: str, tries: int, left_s: float) -> int | None:
     """None: give up. `words`: the engine's last output.
 
     A busy registry, a time-out and a broken connection are transient; a missing or refused image is
     not.
     """
-    passes = _BUSY.search(words) or (_PASSING.search(words) and not _FINAL.search(words))
+    passes = _BUSY.search(output) or (_PASSING.search(output) and not _FINAL.search(output))
     pause = min(_FIRST_PAUSE_S << min(tries - 1, 9), _LONGEST_PAUSE_S)
     return pause if passes and pause < left_s else None
 
@@ -67,35 +67,35 @@ def pull(node: Node, waiting: Waiting) -> EngineState:
     # Nodes of one host share an engine, and so their pulls.
     while not (state := look_for_image(node, waiting)).image_id:
         tries += 1
-        done, words = _try(node, waiting, end)
-        pause = pause_s(words, tries, end - time.monotonic())
+        done, output = _try(node, waiting, end)
+        pause = pause_s(output, tries, end - time.monotonic())
         if not done and pause is None:
             minutes = count(settings.pull_minutes, "minute")
             late = f"after {count(tries, 'try')} in {minutes}: "
             spent = tries > 1 or time.monotonic() >= end
             built = f"; {settings.built}" if settings.built else ""
-            reason = f"{late if spent else ''}{words}{built}"
+            reason = f"{late if spent else ''}{output}{built}"
             raise Failed("image", f"cannot pull {settings.cont}: {reason}")
         if pause is not None and not done:
-            node.say("pulling", f"{shortened(words, 300)}; again in {pause} s")
+            node.say("pulling", f"{shortened(output, 300)}; again in {pause} s")
             waiting.wait(lambda: False, pause)
     return state
 
 
 def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
     """Pull once; return success, and the engine's last output."""
-    told, ended, said = Progress(), list[bool](), [""]
+    progress, ended, said = Progress(), list[bool](), [""]
     engine = with_proxy(node.settings.engine_command, node.settings.proxy)
     argv = [*engine, "pull", pulled_name(node.settings)]
 
     def hear(line: str) -> None:
-        told.take(line)
+        progress.take(line)
         log.write(f"{line}\n".encode())
 
     def say() -> None:
-        if told.text != said[-1]:
-            said.append(told.text)
-            node.say("pulling", told.text)
+        if progress.text != said[-1]:
+            said.append(progress.text)
+            node.say("pulling", progress.text)
         waiting.after("pull", SAY_S, say)
 
     with node.open_log() as log:
@@ -112,8 +112,8 @@ def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
             waiting.cancel("pull")
             client.input.close()
             end_session(client.process)
-    words = told.last or "without a word"
+    output = progress.last or "without a word"
     return (
         over and client.process.returncode == 0,
-        words if over else f"it takes too long ({told.text or words})",
+        output if over else f"it takes too long ({progress.text or output})",
     )

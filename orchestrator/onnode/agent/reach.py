@@ -24,7 +24,7 @@ def reach(node: Node, engine: EngineState) -> Rows:
     """Warn about hosts without an answer: a cache in the image may do without them, and an image
     can be loaded from a file."""
     settings = node.settings
-    uses = dict(one.split("\t", 1) for one in settings.reaches)
+    uses = dict(entry.split("\t", 1) for entry in settings.reaches)
     ways = dict.fromkeys(uses, proxy_variables(node, os.environ))
     registry, way = registry_of(node, engine)
     if registry:
@@ -43,8 +43,8 @@ def reach(node: Node, engine: EngineState) -> Rows:
         thread.start()
     for thread in threads:  # the name service has no limit of its own
         thread.join(max(end - time.monotonic(), 0))
-    told = dict(problems)
-    missing = {host: told.get(host, "no answer") for host in uses if told.get(host, "-")}
+    known = dict(problems)
+    missing = {host: known.get(host, "no answer") for host in uses if known.get(host, "-")}
     used = dict.fromkeys(filter(None, (_shown(_proxy(host, ways[host])) for host in uses)))
     through = f" through the proxy {' '.join(used)}" if used else ""
     if not missing:
@@ -63,7 +63,7 @@ def reach(node: Node, engine: EngineState) -> Rows:
 
 def proxy_variables(node: Node, environment: Mapping[str, str]) -> dict[str, str]:
     """The runs' variables: the site's, and those passed by name."""
-    given = dict(one.split("=", 1) for one in node.settings.proxy)
+    given = dict(variable.split("=", 1) for variable in node.settings.proxy)
     passed = {name: environment.get(name, "") for name in node.settings.pass_env}
     return {**given, **{name: value for name, value in passed.items() if value}}
 
@@ -79,7 +79,7 @@ def registry_of(node: Node, engine: EngineState) -> tuple[str, dict[str, str]]:
 
     named = registry_in(pulled_name(settings))
     if settings.engine == "podman":
-        return named, dict(one.split("=", 1) for one in settings.proxy)
+        return named, dict(variable.split("=", 1) for variable in settings.proxy)
     argv = [*settings.engine_command, "info", "--format", _DAEMON]
     status, text = ask(argv, min(LIMIT_S, settings.preflight_check_s / 4))
     index, proxy, direct, mirrors, *_ = [*text.rstrip("\n").split("\n"), "", "", "", ""]
@@ -153,7 +153,7 @@ def _through(target: str, proxy: SplitResult) -> str:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
         with connection.makefile("rb") as reply:
             status = reply.readline(512).decode("ascii", "replace").strip()
-    words = status.split(" ", 1)
-    if len(words) == 2 and words[0].startswith("HTTP/") and words[1][:1] == "2":
+    fields = status.split(" ", 1)
+    if len(fields) == 2 and fields[0].startswith("HTTP/") and fields[1][:1] == "2":
         return ""
-    return f"the proxy answers {shortened(words[-1], 60) or 'nothing'}"
+    return f"the proxy answers {shortened(fields[-1], 60) or 'nothing'}"

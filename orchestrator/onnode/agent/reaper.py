@@ -25,13 +25,13 @@ class HostExecutor(Executor):
         super().__init__(node.channel, node.code)
         self._gone = False
         requests, self._requests = os.pipe()
-        said, words = os.pipe()
+        said, messages = os.pipe()
         agent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            _Reaper(agent, node.channel, requests, words).serve()
+            _Reaper(agent, node.channel, requests, messages).serve()
         os.close(requests)
-        os.close(words)
+        os.close(messages)
         waiting.watch_lines(said, self.hear, self._ended)
 
     @property
@@ -83,8 +83,9 @@ class _HostConversation(Conversation):
 
 
 class _Reaper:
-    def __init__(self, agent: int, channel: str, requests: int, words: int) -> None:
-        self._agent, self._channel, self._requests, self._words = agent, channel, requests, words
+    def __init__(self, agent: int, channel: str, requests: int, messages: int) -> None:
+        self._agent, self._channel = agent, channel
+        self._requests, self._messages = requests, messages
         self._run, self._main, self._killing, self._closed = "", 0, False, False
 
     def serve(self) -> NoReturn:
@@ -102,7 +103,7 @@ class _Reaper:
 
     def _begin(self) -> None:
         os.setsid()
-        stand_alone(self._requests, self._words)
+        stand_alone(self._requests, self._messages)
         # Its import takes longer than the start of a run.
         import ctypes
 
@@ -145,18 +146,18 @@ class _Reaper:
                 os._exit(127)
         return pid
 
-    def _say(self, words: str) -> None:
+    def _say(self, text: str) -> None:
         with contextlib.suppress(OSError):
-            os.write(self._words, f"{self._run} {words}\n".encode())
+            os.write(self._messages, f"{self._run} {text}\n".encode())
 
     def _reap(self) -> bool:
         """Reap ended processes; while `_killing`, kill the others, whose children come next. Return
         whether to continue."""
         left, ended = True, None
         try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == self._main:
-                    self._main, ended = 0, exit_code(os.waitstatus_to_exitcode(found[1]))
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if reaped[0] == self._main:
+                    self._main, ended = 0, exit_code(os.waitstatus_to_exitcode(reaped[1]))
         except ChildProcessError:
             left = False
         if ended is not None:

@@ -129,17 +129,17 @@ class NodeRun:
 
     # ---- to its end
 
-    def _heard(self, words: list[str]) -> None:
+    def _heard(self, fields: list[str]) -> None:
         """Take the shell's messages; see Executor."""
-        if words[:1] != [self._name] or self.over:
+        if fields[:1] != [self._name] or self.over:
             return
-        if words[1:2] == ["started"] and len(words) == 3:
-            self._pid = words[2]
+        if fields[1:2] == ["started"] and len(fields) == 3:
+            self._pid = fields[2]
             if self._is_stopped:
                 self._signal("TERM")
-        elif words[1:2] == ["ended"] and len(words) == 4 and words[2].isdigit():
-            self.ended(int(words[2]), left=words[3] == "1")
-        elif words[1:2] == ["clear"]:
+        elif fields[1:2] == ["ended"] and len(fields) == 4 and fields[2].isdigit():
+            self.ended(int(fields[2]), left=fields[3] == "1")
+        elif fields[1:2] == ["clear"]:
             self._clear()
 
     def ended(self, code: int, *, left: bool = False) -> None:
@@ -159,8 +159,8 @@ class NodeRun:
         was_ended = self._is_stopped or self._word != "begun" or self._code == NO_CONTAINER
         return not (was_ended or self._executor.gone)
 
-    def _tell_contents(self, found: Contents) -> None:
-        parts = (f"{part}={sha}" for part, sha in found.items())
+    def _tell_contents(self, contents: Contents) -> None:
+        parts = (f"{part}={sha}" for part, sha in contents.items())
         self._node.say("inside", self.request.id, *parts)
 
     def _end_output(self) -> None:
@@ -240,12 +240,12 @@ class NodeRun:
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
     """Move a run's files in /results to `folder`, before the next run overwrites them."""
     try:
-        found = set(os.listdir(node.results)) - _mounted(node.settings)
-        if found:
+        names = set(os.listdir(node.results)) - _mounted(node.settings)
+        if names:
             os.makedirs(folder, exist_ok=True)
             if node.settings.engine != "none":
                 keep_from_others(os.fspath(folder))
-        for name in found:
+        for name in names:
             _move(os.path.join(node.results, name), os.path.join(folder, name))
     except FileNotFoundError:
         return  # nothing ran here yet
@@ -257,9 +257,9 @@ def _mounted(settings: Settings) -> set[str]:
     """Names of mounts in /results."""
     places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
     return {
-        one.split("/")[2]
-        for one in places
-        if one.startswith("/results/") and settings.engine != "none"
+        place.split("/")[2]
+        for place in places
+        if place.startswith("/results/") and settings.engine != "none"
     }
 
 

@@ -41,8 +41,8 @@ class Scratch:
     def __init__(self, node: Node, waiting: Waiting, image_id: str) -> None:
         settings = node.settings
         self._node, self._waiting = node, waiting
-        own, top = f"orch-scratch-{os.getuid()}-", settings.scratch_dir
-        self.folder = f"{top}/{own}{node.owner}"
+        prefix, top = f"orch-scratch-{os.getuid()}-", settings.scratch_dir
+        self.folder = f"{top}/{prefix}{node.owner}"
         keeps = f"{top}/orch-cache-{os.getuid()}" if settings.keep_caches == 1 else ""
         name = f"{image_id.rpartition(':')[2][:12]}-{settings.gpu_gfx or 'cpu'}"
         if not os.path.isdir(top):
@@ -57,14 +57,14 @@ class Scratch:
             for folder in (
                 self.cache,
                 self.tmp,
-                *(f"{self.cache}/{one}" for one in _CACHES.values()),
+                *(f"{self.cache}/{name}" for name in _CACHES.values()),
             ):
                 os.makedirs(folder, exist_ok=True)
                 if os.stat(folder).st_uid == os.getuid():
                     os.chmod(folder, 0o1777 if folder == self.tmp else 0o777)
             with open(f"{self.folder}/job", "w", encoding="utf-8") as file:
                 file.write(node.job_id + "\n")
-        self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(own))
+        self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(prefix))
 
     def _private(self, folder: str) -> None:
         """An existing folder may be another user's."""
@@ -84,7 +84,7 @@ class Scratch:
         values = {
             "TMPDIR": tmp,
             "AMD_COMGR_CACHE": "1",
-            **{name: f"{cache}/{one}" for name, one in _CACHES.items()},
+            **{name: f"{cache}/{folder}" for name, folder in _CACHES.items()},
         }
         # Images may have models below the default of XDG_CACHE_HOME.
         text = (
@@ -103,13 +103,14 @@ class Scratch:
         end, folders = time.monotonic() + _LOOK_S, [self.cache]
         while folders and seen < _MOST_ENTRIES and time.monotonic() < end:
             try:
-                with os.scandir(folders.pop()) as found:
-                    for one in found:
+                with os.scandir(folders.pop()) as scan:
+                    for entry in scan:
                         seen += 1
-                        if one.is_dir(follow_symlinks=False):
-                            folders.append(one.path)
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
                         else:
-                            files, size = files + 1, size + one.stat(follow_symlinks=False).st_size
+                            files += 1
+                            size += entry.stat(follow_symlinks=False).st_size
             except OSError:
                 continue
         return {
@@ -135,11 +136,9 @@ class Scratch:
         if self._waiting.call(argv, _REMOVE_S)[0] and self._node.settings.engine != "none":
             from .container import bind, run_argv
 
-            words = ["-c", f"rm -rf {INSIDE}/*"]
-            self._waiting.call(
-                run_argv(self._node, f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)], words),
-                _REMOVE_S,
-            )
+            name, volumes = f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)]
+            script = ["-c", f"rm -rf {INSIDE}/*"]
+            self._waiting.call(run_argv(self._node, name, volumes, script), _REMOVE_S)
             self._waiting.call(argv, _REMOVE_S)
         if os.path.lexists(folder):
             self._node.say("note", f"cannot remove {folder}")

@@ -57,13 +57,13 @@ def free_space(node: Node, state: EngineState) -> Rows:
 
 
 def _usual_storage(node: Node) -> str:
-    own = (
+    podman = (
         "/var/lib/containers"
         if os.geteuid() == 0
         else f"{os.environ.get('HOME', '')}/.local/share/containers"
     )
     docker = rehearsed("ORCH_ENGINE_STORAGE", "/var/lib/docker", node.name)
-    return {"docker": docker, "podman": own}.get(node.settings.engine, "")
+    return {"docker": docker, "podman": podman}.get(node.settings.engine, "")
 
 
 def _no_room_for_image(node: Node, state: EngineState) -> str:
@@ -115,14 +115,14 @@ def _size(node: Node) -> tuple[int, str]:
 def _registry_bytes(node: Node, name: str) -> int:
     """The layers in the image's manifest; 0 without an answer."""
     document = _manifest(node, name)
-    for one in _dicts(document.get("manifests")):  # an index of several platforms
-        platform = one.get("platform")
+    for manifest in _dicts(document.get("manifests")):  # an index of several platforms
+        platform = manifest.get("platform")
         if isinstance(platform, dict) and platform.get("architecture") == "amd64":
             head, slash, last = name.partition("@")[0].rpartition("/")
             repository = f"{head}{slash}{last.partition(':')[0]}"
-            document = _manifest(node, f"{repository}@{one.get('digest')}")
+            document = _manifest(node, f"{repository}@{manifest.get('digest')}")
             break
-    sizes = [one.get("size") for one in _dicts(document.get("layers"))]
+    sizes = [layer.get("size") for layer in _dicts(document.get("layers"))]
     return sum(size for size in sizes if isinstance(size, int) and 0 < size < 1 << 50)
 
 
@@ -141,4 +141,4 @@ def _manifest(node: Node, name: str) -> dict[str, Any]:
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

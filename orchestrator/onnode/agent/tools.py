@@ -37,12 +37,12 @@ def read_json(text: str) -> Values:
     """
     values: Values = []
     at = 0
-    while found := _HERE.match(text, at) or _LINE.search(text, at):
+    while match := _HERE.match(text, at) or _LINE.search(text, at):
         try:
-            document, at = _DECODER.raw_decode(text, found.end())
+            document, at = _DECODER.raw_decode(text, match.end())
             _flatten(document, "", values)
         except (ValueError, RecursionError):
-            at = text.find("\n", found.end()) + 1 or len(text)
+            at = text.find("\n", match.end()) + 1 or len(text)
     return values
 
 
@@ -50,8 +50,8 @@ def _flatten(value: Any, path: str, values: Values) -> None:
     if len(path) > MAX_PATH or len(values) >= MAX_VALUES:
         return
     if isinstance(value, (tuple, list)):
-        for key, one in value if isinstance(value, tuple) else enumerate(value):
-            _flatten(one, f"{path}/{str(key).lower().translate(_KEY)}", values)
+        for key, member in value if isinstance(value, tuple) else enumerate(value):
+            _flatten(member, f"{path}/{str(key).lower().translate(_KEY)}", values)
     else:
         values.append((path, value if isinstance(value, str) else json.dumps(value)))
 
@@ -85,7 +85,10 @@ class Smi:
         folders = [rehearsed("ORCH_SMI_PATH", "", node.name), *folders, "/opt/rocm/bin"]
         self.paths: dict[str, str] = {}
         for name, path in (
-            (name, f"{one}/{name}") for one in folders if one for name in ("amd-smi", "rocm-smi")
+            (name, f"{folder}/{name}")
+            for folder in folders
+            if folder
+            for name in ("amd-smi", "rocm-smi")
         ):
             if os.access(path, os.X_OK) and os.path.isfile(path):
                 self.paths.setdefault(name, path)
@@ -96,11 +99,11 @@ class Smi:
     def ask(self, *commands: str) -> Values:
         """Return the values of the first command with JSON; [] if no command has any, or the tools'
         time is over."""
-        for name, *words in (
+        for name, *arguments in (
             command.split() for command in commands if command.split()[0] in self.paths
         ):
             left = self._until - time.monotonic()
-            argv = [self.paths[name], *words, "--json"]
+            argv = [self.paths[name], *arguments, "--json"]
             status, text = ask(argv, left, errors=True) if left > 0 else (-1, "")
             if status < 0 and time.monotonic() >= self._until:
                 self.late = f"{name} did not answer within {self._seconds:g} s"

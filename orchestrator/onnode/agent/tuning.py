@@ -31,7 +31,7 @@ class FoundKnob(NamedTuple):
     unsupported."""
 
     name: str
-    found: str
+    value: str
     wanted: str
     need: str
     mode: str
@@ -81,16 +81,16 @@ def missing(knobs: Answer) -> str:
     """Return why these settings prevent a run, or ""."""
     if knobs is None:
         return "its settings cannot be read (hold.log)"
-    wrong = [one for one in knobs if one.word == "fails" and one.need == "required"]
-    return "; ".join(f"{one.name} wanted {one.wanted}, found {one.found}" for one in wrong)
+    wrong = [knob for knob in knobs if knob.word == "fails" and knob.need == "required"]
+    return "; ".join(f"{knob.name} wanted {knob.wanted}, found {knob.value}" for knob in wrong)
 
 
 def drift(knobs: Answer) -> list[dict[str, Any]]:
     """Set settings that do not hold, for a node's record of a run."""
     return [
-        {"knob": one.name, "wanted": one.wanted, "found": one.found, "need": one.need}
-        for one in knobs or []
-        if one.word == "fails" and one.mode == "set"
+        {"knob": knob.name, "wanted": knob.wanted, "found": knob.value, "need": knob.need}
+        for knob in knobs or []
+        if knob.word == "fails" and knob.mode == "set"
     ]
 
 
@@ -218,10 +218,10 @@ class Tuning:
         return answer
 
     def _answer(self, ask: Callable[[Callable[[Answer], object]], None]) -> Answer:
-        found: list[Answer] = []
-        ask(found.append)
-        self._waiting.wait(lambda: found, ANSWER_S)
-        return found[0] if found else None
+        answers: list[Answer] = []
+        ask(answers.append)
+        self._waiting.wait(lambda: answers, ANSWER_S)
+        return answers[0] if answers else None
 
     def ask(self, then: Callable[[Answer], object]) -> None:
         if self._watcher is not None and self._watcher.send(""):
@@ -255,22 +255,22 @@ class Tuning:
         from .facts import collect
 
         facts = collect(
-            self._node, image, {one.name: one.found for one in (*self._knobs, *self._boot)}
+            self._node, image, {knob.name: knob.value for knob in (*self._knobs, *self._boot)}
         )
         facts += [f"inside.{part}={sha}" for part, sha in self._contents.items()]
         if facts == self._told:
             return
         known = len(self._told)
         is_more = known > 0 and facts[:known] == self._told
-        is_more = is_more and all(one.startswith("inside.") for one in facts[known:])
+        is_more = is_more and all(fact.startswith("inside.") for fact in facts[known:])
         self._told = facts
         pieces, room = [list[str]()], _PIECE_BYTES
-        for one in facts[known:] if is_more else facts:
-            size = len(one.encode("utf-8", "replace")) + 1
+        for fact in facts[known:] if is_more else facts:
+            size = len(fact.encode("utf-8", "replace")) + 1
             if size > room:
                 pieces.append([])
                 room = _PIECE_BYTES
-            pieces[-1].append(one)
+            pieces[-1].append(fact)
             room -= size
         for index, piece in enumerate(pieces):
             self._node.say("facts+" if index or is_more else "facts", *piece)
@@ -297,6 +297,6 @@ class Tuning:
     def _droppable(self) -> int:
         """KiB of page cache without shared memory, and of the kernel's caches."""
         rows = (line.split() for line in lines(f"{self._node.root}/proc/meminfo", 1 << 14))
-        found = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
+        amounts = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
         signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
-        return sum(sign * found.get(name, 0) for name, sign in signs.items())
+        return sum(sign * amounts.get(name, 0) for name, sign in signs.items())

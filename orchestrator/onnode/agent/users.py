@@ -14,14 +14,14 @@ def question(settings: Settings) -> list[str]:
     return [*settings.engine_command, "info", "--format", _FORMATS[settings.engine]]
 
 
-def mapped(settings: Settings, told: str) -> str:
+def mapped(settings: Settings, output: str) -> str:
     """Return "rootless", "userns-remap", or "" if the containers' root is the host's."""
-    words = told.strip().strip("[]").split()
-    if "name=rootless" in words or words == ["true"]:
+    fields = output.strip().strip("[]").split()
+    if "name=rootless" in fields or fields == ["true"]:
         return "rootless"
     given = " ".join(settings.container_options)
     is_off = "--userns=host" in given or "--userns host" in given
-    return "userns-remap" if "name=userns" in words and not is_off else ""
+    return "userns-remap" if "name=userns" in fields and not is_off else ""
 
 
 def remedy(settings: Settings, kind: str) -> str:

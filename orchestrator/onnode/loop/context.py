@@ -243,10 +243,12 @@ class SetContext(JobContext):
         self.record_change(texts)
         return ""
 
-    def _list_changes(self, found: Sequence[FactChange]) -> str:
+    def _list_changes(self, differences: Sequence[FactChange]) -> str:
         """Return the changes in the containers, as the end of a sentence."""
-        inside = [one for one in found if one.field.startswith(INSIDE)]
-        texts = [self._list_differences(one.field, one.before, one.value) for one in inside]
+        inside = [change for change in differences if change.field.startswith(INSIDE)]
+        texts = [
+            self._list_differences(change.field, change.before, change.value) for change in inside
+        ]
         return "".join(f": {text}" for text in dict.fromkeys(filter(None, texts)))
 
     def compare_after(self, state: RunRecord, inside: Mapping[str, Mapping[str, str]]) -> str:
@@ -264,10 +266,10 @@ class SetContext(JobContext):
         """ "" if a list is missing."""
         files, part = self.world.files, field[len(INSIDE) :]
         try:
-            one, other = (files.read_bytes(self.layout.inside(part, sha)) for sha in (old, new))
+            before, after = (files.read_bytes(self.layout.inside(part, sha)) for sha in (old, new))
         except OSError:
             return ""
-        return list_differences(one.decode("utf-8", "replace"), other.decode("utf-8", "replace"))
+        return list_differences(before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
 
     def record_change(self, texts: Sequence[str], run: int = 0, attempt: int = 0) -> None:
         """Put changes of the experiment into the ledger. Raises OSError."""

@@ -200,9 +200,9 @@ class SlurmAllocation(JobAllocation):
         status, text = self.world.ask(["scontrol", "show", "job", self.job_id], ANSWER_S)
         if status != 0:
             return
-        kept = [one for one in comment(text).split() if not one.startswith(MARK)]
-        words = " ".join([*kept, word])
-        update = ["scontrol", "update", f"JobId={self.job_id}", f"Comment={words}"]
+        kept = [entry for entry in comment(text).split() if not entry.startswith(MARK)]
+        joined = " ".join([*kept, word])
+        update = ["scontrol", "update", f"JobId={self.job_id}", f"Comment={joined}"]
         self.world.ask(update, ANSWER_S)
 
     def names(self, text: str) -> list[str]:
