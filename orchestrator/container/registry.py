@@ -103,7 +103,7 @@ class Registry:
         self._authorization = ""
         of_environment = {f"{key}_proxy": value for key, value in getproxies_environment().items()}
         given = {key.lower(): value for key, value in (proxy or {}).items()}
-        self._opener = _Opener({**given, **of_environment})
+        self._opener = _Requests({**given, **of_environment})
 
     def manifest(self, digest: str = "") -> tuple[str, bytes]:
         """Return digest and bytes of the manifest or index `digest`, by default the reference's.
@@ -288,7 +288,7 @@ class Registry:
         return f"{self.reference}: the registry {self.host}: {text}"
 
 
-class _Opener(OpenerDirector):
+class _Requests(OpenerDirector):
     """Sends requests, through the proxy of `variables`; follows no redirect."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:

@@ -83,7 +83,7 @@ class LocalStep:
             except (OSError, ValueError):
                 pass
 
-    def close(self) -> None:
+    def end_input(self) -> None:
         for agent in self.agents.values():
             assert agent.stdin
             agent.stdin.close()

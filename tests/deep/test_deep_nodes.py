@@ -138,7 +138,7 @@ def test_a_silent_measurement_ends_with_the_input(bundle: Bundle) -> None:
     step = bundle.start(["n1"])
     try:
         until(lambda: processes_of(bundle.folder / f"orch-{os.getuid()}-test-n1-deep/measure"))
-        step.close()
+        step.end_input()
         step.wait(LIMIT_S)
         assert not step.alive
     finally:

@@ -44,7 +44,7 @@ class VirtualStep:
         self.sent.append(request)
         self._ask(request)
 
-    def close(self) -> None:
+    def end_input(self) -> None:
         self.closed, self.alive = True, False
 
     def pass_time(self, deadline: float) -> None:

@@ -206,10 +206,10 @@ def test_the_limit_of_the_hold_counts_from_the_end_of_the_last_pull(
     for node in ("n0", "n1"):
         group.step.take(node, f"lacks\t{node}\t".encode())
     waiting = group.wait_for("ready", ["n0", "n1"])
-    group.job.pulls[7] = 1  # of another group
+    group.job.shared.set_pulls(7, 1)  # of another group
     next(waiting)
     assert sent == []
-    group.job.pulls[7] = 0
+    group.job.shared.set_pulls(7, 0)
     for _ in range(4):  # the limit is one second
         host.time_s += 0.5
         next(waiting)

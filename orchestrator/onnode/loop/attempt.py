@@ -57,7 +57,7 @@ class Attempt:
     def play(self) -> Flow:
         """Value: the Outcome. Raises OSError, FolderError."""
         job, group = self._job, self._group
-        state = self._new_record()
+        state = self._new_state()
         job.status.start(self._run, self._number)
         group.start_attempt(self._run, self._number)
         yield from storage.retry(job, lambda: storage.begin(job, state))
@@ -83,7 +83,7 @@ class Attempt:
             group.record.note("silent", node)
         return outcome
 
-    def _new_record(self) -> RunRecord:
+    def _new_state(self) -> RunRecord:
         job = self._job
         return RunRecord(
             run=self._run,
@@ -119,7 +119,7 @@ class Attempt:
         group.step.send({**order, **group.meeting(), "clear": clear})
         problem = yield from self._get_ready()
         if not problem:
-            yield from storage.retry(job, self._record_start)
+            yield from storage.retry(job, self._write_start)
             group.record.note("go", detail=reports.id)
             group.step.send({"do": "go", "id": reports.id})
             return "", (yield from self._until_over())
@@ -128,7 +128,7 @@ class Attempt:
         return problem, False
 
     def _shows_all(self) -> bool:
-        """The last attempt has no record: its errors may be hidden."""
+        """The last attempt's logs have no MLLOG line: its errors may be hidden."""
         job = self._job
         if self._number == 1 or not job.settings.launch_verbose:
             return False
@@ -162,7 +162,7 @@ class Attempt:
             self._gate.take_gone(reasons)
         return bool(gone)
 
-    def _record_start(self) -> None:
+    def _write_start(self) -> None:
         """Raises OSError."""
         job, layout, files = self._job, self._job.layout, self._job.world.files
         text = "".join("\t".join(row) + "\n" for row in self._start_rows())

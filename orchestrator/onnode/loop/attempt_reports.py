@@ -218,7 +218,7 @@ class Look:
             return
         answered = all(node in self._reports.doing for node in left)
         if not self._is_recorded and (answered or now >= self._asked + EVIDENCE_S):
-            self._record(quiet)
+            self._note(quiet)
         if quiet.quiet_s >= now - self._asked:
             self._resumed = None
         elif self._resumed is None:
@@ -232,7 +232,7 @@ class Look:
         self._reports.doing.clear()
         self._group.step.send({"do": "evidence", "id": self._reports.id})
 
-    def _record(self, quiet: Silence) -> None:
+    def _note(self, quiet: Silence) -> None:
         reports, group = self._reports, self._group
         self._is_recorded = True
         ages = {node: pulse.quiet_ms for node, pulse in reports.pulses.items()}
@@ -273,7 +273,7 @@ class HangWatch:
         group, reports = self._group, self._reports
         pulses = {node: reports.pulses[node] for node in left if node in reports.pulses}
         quiet = silence(pulses, group.settings, len(left) - len(pulses))
-        self._record(quiet, now)
+        self._note_pulse(quiet, now)
         self._look.check(quiet, left, now)
         reason = quiet.verdict
         if not reason:
@@ -287,7 +287,7 @@ class HangWatch:
         folder = layout.hang(run, attempt, "NODE").relative_to(layout.root)
         return f"{reason}; evidence in {folder}"
 
-    def _record(self, quiet: Silence, now: float) -> None:
+    def _note_pulse(self, quiet: Silence, now: float) -> None:
         """About once a minute; this also shows that the loop lives."""
         if quiet.stage != self._stage or now >= self._pulse_due:
             self._stage, self._pulse_due = quiet.stage, now + PULSE_S

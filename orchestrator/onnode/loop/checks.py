@@ -167,8 +167,7 @@ class Pulls:
     def advance(self) -> bool:
         """Start the next pulls; return whether any node lacks the image."""
         job, state = self._job, self._record.state
-        others = sum(count for group, count in job.pulls.items() if group != self._group)
-        at_once = job.settings.pull_at_once - others
+        at_once = job.settings.pull_at_once - job.shared.pulls_of_others(self._group)
         for node in next_to_pull(state, at_once):
             self._start(node, at_once)
         for node in lacking(state):
@@ -176,7 +175,7 @@ class Pulls:
                 reason = f"its pull did not end within {count(job.settings.pull_minutes, 'minute')}"
                 self._record.fail(node, "image", reason)
         remaining = lacking(state)
-        job.pulls[self._group] = sum(node in state.pulling for node in remaining)
+        job.shared.set_pulls(self._group, sum(node in state.pulling for node in remaining))
         return bool(remaining)
 
     def _start(self, node: str, at_once: int) -> None:
@@ -189,4 +188,4 @@ class Pulls:
 
     def end(self) -> None:
         """Leave the registry to the other groups."""
-        self._job.pulls.pop(self._group, None)
+        self._job.shared.end_pulls(self._group)

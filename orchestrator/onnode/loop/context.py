@@ -32,6 +32,7 @@ from ..policy.place import GroupState, waiting_now
 from ..policy.reports import Check, NodeReport
 from ..set.folder import Folder
 from .allocation import JobAllocation
+from .groups import SharedByGroups
 from .host import BatchHost
 
 
@@ -117,16 +118,17 @@ class JobContext:
         self, program: Program, settings: Settings, layout: Layout, world: BatchHost
     ) -> None:
         self.program, self.settings, self.layout, self.world = program, settings, layout, world
-        self.environment, self.log = world.environment, world.log
-        self.pool: list[str] = []
-        """Unassigned nodes."""
+        self.shared = SharedByGroups()
         self.rows: dict[str, dict[str, Check]] = {}
         """Node -> check -> result."""
-        self.pulls: dict[int, int] = {}
-        """Group -> number of pulls."""
-        self.behind: set[int] = set()
-        """Groups whose first runs the others did not await."""
         self.reactor = world.reactor(self.take_signals)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return self.world.environment
+
+    def log(self, text: str) -> None:
+        self.world.log(text)
 
     def take_signals(self) -> None:
         self.end_state = "cancelled"
@@ -286,7 +288,7 @@ class SetContext(JobContext):
             return self.folder.is_lost
         is_final = status.state in JobRecord.FINAL
         try:
-            record = self._record(is_final=is_final)
+            record = self._job_record(is_final=is_final)
             records.write(record, path, sync=is_final, files=self.world.files)
         except OSError as error:
             text = f"error: cannot write {path}: {error.strerror}"
@@ -296,7 +298,7 @@ class SetContext(JobContext):
         status.fail_to_write("")
         return True
 
-    def _record(self, *, is_final: bool) -> JobRecord:
+    def _job_record(self, *, is_final: bool) -> JobRecord:
         status, now_ms = self.status, self.world.wall_ms()
         states = [group.state for group in self.active]
         planned = self.allocation.allocated[: self.settings.nnodes * max(1, len(states))]
@@ -317,7 +319,7 @@ class SetContext(JobContext):
             attempt=status.attempt,
             image_digest=self.image,
             engine=self.settings.engine,
-            spares=[*waiting, *self.pool],
+            spares=[*waiting, *self.shared.pool],
             set_aside=status.excluded,
             warnings=status.warnings,
             groups=groups if self.side_by_side and not is_final else [],

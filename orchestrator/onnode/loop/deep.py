@@ -45,7 +45,7 @@ class DeepStep:
         commands = job.allocation.commands(tasks, argv)
         step = StepProcesses(tasks, commands, environment, self._take, self._complain)
         self.step = job.world.start(job.reactor, step)
-        self.send, self.close = self.step.send, self.step.end_input
+        self.send, self.end_input = self.step.send, self.step.end_input
 
     def _take(self, sender: str, line: bytes) -> None:
         self._sent[sender] = self._sent.get(sender, 0) + len(line) + WORD_BYTES
@@ -101,7 +101,7 @@ def deep_step(
         while step.alive and not ended() and clock() < deadline and (wanted := search.next_round()):
             yield from driver.measure(wanted)
         verdict = search.verdict()
-    step.close()
+    step.end_input()
     deadline = clock() + 10
     while step.alive and clock() < deadline:
         step.messages.clear()
@@ -193,7 +193,7 @@ class _Driver:
         late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
         yield from self.collect(self.place, seconds, late, cut, self.take_answer)
         if not self.ended():
-            self.record()
+            self.write_rows()
             self.search.take(self.results)
 
     def take_answer(self, word: str, node: str, fields: list[str]) -> bool:
@@ -219,7 +219,7 @@ class _Driver:
             self.results[index] = replace(self.results[index], why=reason)
             self.step.send({"do": "cancel", "id": self.id, "nodes": self.wanted.groups[index]})
 
-    def record(self) -> None:
+    def write_rows(self) -> None:
         lines = []
         for group, result in zip(self.wanted.groups, self.results):
             cells = (

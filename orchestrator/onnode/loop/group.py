@@ -182,9 +182,9 @@ class Group:
 
     def _reinforce(self) -> None:
         """Take unassigned nodes if there are too few here."""
-        pool = self.job.pool
-        while pool and len(place.healthy(self.state)) < self.settings.nnodes:
-            node = pool.pop(0)
+        shared = self.job.shared
+        while shared.pool and len(place.healthy(self.state)) < self.settings.nnodes:
+            node = shared.take_node()
             self.step.add_node(node)
             self.record.note("joined", node)
             self._update_lost()
@@ -321,7 +321,7 @@ class Group:
         among_all = agree(reports, everyone, self.settings, self.image or job.image)
         differing = {node: text for node, text in among_all.differing.items() if node in nodes}
         problem = "; ".join(f"node {node}: {text}" for node, text in differing.items())
-        if self.number in job.behind:  # others have started runs and are the reference
+        if self.number in job.shared.behind:  # others have started runs and are the reference
             problem = problem or among_all.problem
         if not problem:  # alike, or the others have the problem
             problem, differing = agreement.problem, agreement.differing
@@ -336,7 +336,7 @@ class Group:
     def _take_differences(self, agreement: Agreement) -> None:
         for warning in agreement.warnings:
             self.job.warn(warning)
-        if self._choosing or self.job.pool:  # replaceable
+        if self._choosing or self.job.shared.pool:  # replaceable
             for node, text in agreement.differing.items():
                 self.record.fail(node, "versions", text)
 
@@ -428,6 +428,6 @@ class Group:
         if self.job.end_state:
             self.step.send({"do": "job_ends"})
         self.pulls.end()
-        yield from self.step.closing()
+        yield from self.step.release()
         for warning in place.revert_problems(self.state):
             self.job.warn(warning)

@@ -129,10 +129,10 @@ class NodeStep:
             os.set_blocking(process.stdin.fileno(), False)
         for pipe, take in zip((process.stdout, process.stderr), takes):
             if pipe is not None:
-                close = partial(self._close, pipe)
-                self._outputs.append(Lines(self._reactor, pipe.fileno(), take, close))
+                at_end = partial(self._end_output, pipe)
+                self._outputs.append(Lines(self._reactor, pipe.fileno(), take, at_end))
 
-    def _close(self, pipe: IO[bytes]) -> None:
+    def _end_output(self, pipe: IO[bytes]) -> None:
         pipe.close()
         if not any(lines.open for lines in self._outputs):
             self._senders.end()

@@ -80,8 +80,6 @@ def _time(seconds: float) -> str:
 
 class SetJob(SetContext):
     queue: Queue
-    late: set[int]
-    """Groups not yet ready for the first time."""
     out_of_time = ""
     """Why no more runs start."""
 
@@ -142,7 +140,7 @@ class SetJob(SetContext):
             problem = (yield from self._runs(group)) if is_ready else group.problem
             if problem:
                 yield from self._leave(group, problem)
-        except Exception as error:  # other groups close their runs
+        except Exception as error:  # other groups end their runs
             self.end_state = self.end_state or "failed"
             self.end_reason = self.end_reason or str(error)
             raise
@@ -196,16 +194,17 @@ class SetJob(SetContext):
         need, missing = self.settings.nnodes, self.folder.missing()
         allocated = self.allocation.allocated
         most = min(self.settings.side_by_side, len(missing))
-        groups, self.pool = place.groups(allocated, need, most)
-        self.late = set(range(1, len(groups) + 1))
+        groups, pool = place.groups(allocated, need, most)
+        numbers = list(range(1, len(groups) + 1))
+        self.shared.divide(numbers, pool)
         self.queue = Queue()
         self.side_by_side = len(groups) > 1
-        for number, nodes in enumerate(groups, 1):
+        for number, nodes in zip(numbers, groups):
             events = EventLog(self.layout.events(group_name(self.job_id, number)), self.world)
             self.groups.append(Group(self, nodes, number, events))
         self.active = [*self.groups]
         attempts = self.settings.max_attempts
-        self._turn("runs", missing=missing, most=attempts, groups=sorted(self.late))
+        self._turn("runs", missing=missing, most=attempts, groups=numbers)
         spare = len(allocated) - need * len(groups)
         nexp = self.folder.record.nexp
         text = f"set {self.layout.root}: {count(nexp, 'run')} on {count(need, 'node')}"
@@ -302,11 +301,11 @@ class SetJob(SetContext):
         if not self.status.run:
             return ""
         nexp = self.folder.record.nexp
-        records = [self.folder.run_state(run) for run in range(1, nexp + 1)]
+        states = [self.folder.run_state(run) for run in range(1, nexp + 1)]
         took_ms = [
-            record.end_ms - record.start_ms
-            for record in records
-            if record is not None and record.done and record.start_ms
+            state.end_ms - state.start_ms
+            for state in states
+            if state is not None and state.done and state.start_ms
         ]
         left_s = self.allocation.seconds_left() if took_ms else None
         needs_s = min(took_ms, default=0) / 1000
@@ -326,14 +325,14 @@ class SetJob(SetContext):
         self.reactor.wake()  # perhaps for another group
         blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # With a fresh node, the attempt does not count.
-        is_free = any(blamed)
-        if hopeless and not is_free:
+        has_fresh_node = any(blamed)
+        if hopeless and not has_fresh_node:
             self._give_back(group, run, "back")
             return outcome.reason
-        if not is_free and group.refuses_settings():
+        if not has_fresh_node and group.refuses_settings():
             self._give_back(group, run, "back")
             return f"settings refused at the start: {outcome.reason}"
-        self._give_back(group, run, "free" if is_free else "died")
+        self._give_back(group, run, "free" if has_fresh_node else "died")
         if is_to_stop(self.queue, group.number):
             self._turn("stops", group=group.number)
             last = f"the last one of run {run}: {outcome.reason}"
@@ -357,11 +356,11 @@ class SetJob(SetContext):
         group.checks.remove_markers()
         self.active.remove(group)
         if group.too_few:
-            self.pool += place.healthy(group.state)
+            self.shared.add_nodes(place.healthy(group.state))
         self.write()
 
     def _arrive(self, group: int) -> None:
-        self.late.discard(group)
+        self.shared.arrive(group)
         self.reactor.wake()
 
     def meet(self, group: int) -> Flow:
@@ -369,18 +368,17 @@ class SetJob(SetContext):
         the experiment, and later nodes must be like them."""
         self._arrive(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
-        while self.late and not self.end_state:
+        while self.shared.awaits_groups and not self.end_state:
             if self.world.now() >= deadline:
-                self.behind |= self.late
+                self.shared.leave_behind()
                 return
             yield deadline
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Only ready nodes; for a group in `behind`, only of groups that started first."""
-        ignored = self.behind | {group} if group in self.behind else {group}
+        """Return the reports of ready nodes of the groups to compare with."""
         reports = {}
         for other in self.active:
-            if other.number in ignored:
+            if not self.shared.is_reference(other.number, group):
                 continue
             for node in other.state.workers:
                 report = other.state.reports.get(node)

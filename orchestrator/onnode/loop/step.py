@@ -209,7 +209,7 @@ class GroupStep:
             self._pings += message.get("do") == "ping"
             self.process.send(message)
 
-    def closing(self) -> Flow:
+    def release(self) -> Flow:
         """Let all nodes end, by force after a time; dead nodes are not awaited."""
         process, world = self.process, self._job.world
         if process is None:
