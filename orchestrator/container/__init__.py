@@ -1,6 +1,5 @@
 """Container images: the same image on every node, and the code in an image.
 
-On this host the docker SDK (local.py) sends a password in the request alone, in no file and no
-argument. On nodes the engine's command line (engine.py) works through sudo, SSH and a step of an
-allocation.
+On this host the docker SDK (local.py) sends a password in the request alone. On nodes the engine's
+command line (engine.py) works through sudo, SSH and steps.
 """

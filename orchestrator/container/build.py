@@ -13,8 +13,8 @@ from orchestrator.errors import UsageError
 
 
 def build(command: Sequence[str], reference: str, tree: Path, dockerfile: str, source: str) -> None:
-    """Build `reference` from `dockerfile` in `tree`, the published tree called `source`; engine
-    output goes to standard error.
+    """Build `reference` from `dockerfile` in `tree`, the published `source`; engine output goes to
+    standard error.
 
     Raises UsageError for a missing Dockerfile, EngineError if the engine fails.
     """

@@ -18,7 +18,7 @@ INSPECT_S = 60.0
 LOAD_S = 3600.0
 ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
 
-# One round trip: load a missing image, tag it, inspect the result. All values are arguments.
+# Load a missing image, tag it, inspect the result. All values are arguments.
 INSTALL = r"""
 tar=$1 id=$2 ref=$3; shift 3
 if ! "$@" image inspect "$id" >/dev/null 2>&1; then
@@ -34,7 +34,7 @@ fi
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """A node's image, None if missing; `problem` is the reason for a missing reply."""
+    """A node's image, None if missing; `problem`: why no reply came."""
 
     node: str
     image: Image | None = None

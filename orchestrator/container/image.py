@@ -1,7 +1,7 @@
 """The identity of an image: its id, the digest of its configuration.
 
 It is equal on every node, after a pull and after a load; a tag may not be. Engines with the
-containerd image store use the manifest's digest: those images are equal by repository digest.
+containerd image store use the manifest's digest: there repository digests are compared.
 """
 
 from __future__ import annotations

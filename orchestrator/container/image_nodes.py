@@ -1,4 +1,4 @@
-"""On which nodes `images` or `doctor` found an image: a file next to the tars, for `submit`."""
+"""Nodes on which `images` or `doctor` found an image: a file next to the tars, for `submit`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _path(folder: Path, reference: str) -> Path:
 
 
 def keep(folder: Path, reference: str, have: Sequence[str], lack: Sequence[str]) -> None:
-    """Add nodes that have an image to those found before, and take out those that lack it. Without
-    the right to write there, `submit` warns for nothing."""
+    """Add nodes that have an image to those known, and drop those that lack it. Without write
+    access, `submit` warns for nothing."""
     known = [*nodes_with(folder, reference), *have]
     nodes = [node for node in dict.fromkeys(known) if node not in lack]
     text = json.dumps({"reference": reference, "nodes": nodes})
@@ -30,8 +30,8 @@ def keep(folder: Path, reference: str, have: Sequence[str], lack: Sequence[str])
 
 
 def nodes_with(folder: Path, reference: str) -> list[str]:
-    """Return the nodes that had the image when they were last asked; [] if the file is unreadable.
-    Anybody may have written the names."""
+    """Return the nodes that last had the image; [] if the file is unreadable. Anybody may have
+    written the names."""
     try:
         data = parse(read_bytes(_path(folder, reference)))
         if data["reference"] != reference:

@@ -28,9 +28,9 @@ PROBE_S = 10.0
 SERVICE_START_S = 30
 SERVICE_END_S = 10
 SERVICE_IDLE_S = 60
-"""A service of another user cannot be ended, but ends itself when idle."""
+"""Another user's service cannot be ended, but ends itself when idle."""
 
-# Standard input is a pipe of this process. At its end, for any reason, the service and its folder
+# Standard input is a pipe of this process. At its end, the service and its folder
 # ($1) are removed. The other arguments are the command.
 _SERVE = r"""
 exec 3<&0 </dev/null
@@ -70,7 +70,7 @@ def engine(address: str = "", *, timeout_s: float = 60) -> Iterator[DockerClient
 
 
 def _probe(url: str) -> None:
-    """Raise OSError for a dead socket: the SDK would leave its own open."""
+    """Raise OSError for a dead socket: the SDK would leave its socket open."""
     if url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_S)
@@ -130,7 +130,7 @@ def split_reference(reference: str) -> tuple[str, str]:
 def reachable(
     address: str, kind: str, command: Sequence[str] | None, proxy: Mapping[str, str] | None = None
 ) -> Iterator[str]:
-    """Yield the address of the site's engine: `address`, else a podman service, else "".
+    """Yield the address of the site's engine: `address`, else a podman service's, else "".
 
     `command` calls podman; `proxy` has variables for its pulls. Raises EngineError for an unusable
     service.
@@ -164,7 +164,7 @@ def _start_service(argv: Sequence[str], service_socket: Path, log: Path) -> subp
     address = f"unix://{service_socket}"
     command = [*argv, "system", "service", f"--time={SERVICE_IDLE_S}", address]
     with log.open("wb") as output:
-        # In its own session: after Ctrl-C the service is still needed to clean up.
+        # In its own session: after Ctrl-C it is needed to clean up.
         return subprocess.Popen(
             ["sh", "-c", _SERVE, "sh", str(service_socket.parent), *command],
             stdin=subprocess.PIPE,

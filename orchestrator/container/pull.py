@@ -1,5 +1,5 @@
-"""Pulling an image into this host's engine, and saving its tar. A password is only in the request:
-in no argument, file or log."""
+"""Pulling an image into this host's engine, and saving its tar. A password is only in the
+request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class PulledImage:
-    """An image on shared storage, and which steps were necessary."""
+    """An image on shared storage, and the necessary steps."""
 
     kept: StoredImage
     image: Image
@@ -43,7 +43,7 @@ class PulledImage:
 
 
 def read_login(user: str, stdin: IO[str]) -> Login:
-    """Read a password from the first line of `stdin`. Raises UsageError if empty."""
+    """Read a password, the first line of `stdin`. Raises UsageError if empty."""
     password = stdin.readline().rstrip("\r\n")
     if not password:
         raise UsageError("--password-stdin: standard input is empty", hint=LOGIN_HINT)
@@ -81,7 +81,7 @@ def pull_and_save(
 def counted(
     pieces: Iterable[bytes], total: int, progress: Callable[[str], None]
 ) -> Iterator[bytes]:
-    """Yield `pieces`, with `progress` after every tenth of `total` bytes."""
+    """Yield `pieces`; call `progress` per tenth of `total` bytes."""
     done = tenths = 0
     for piece in pieces:
         yield piece
@@ -104,7 +104,7 @@ class _Layers:
         self._tenths = 0
 
     def update(self, layer: str, status: str, detail: Mapping[str, Any]) -> str:
-        """Apply a line of the engine; return progress worth a line, else ""."""
+        """Apply a line of the engine; return progress to show, or ""."""
         done = status in ("Pull complete", "Already exists")
         changed = done or layer not in self.complete
         self.complete[layer] = done or self.complete.get(layer, False)

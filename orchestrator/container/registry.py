@@ -1,7 +1,7 @@
 """Images in a registry, read without an engine: the pull half of the OCI distribution protocol.
 
-Answers are bounded and verified by their digests. A login goes to the registry and its token server
-alone, never along a redirect.
+Answers are bounded and verified by digest. A login goes to the registry and its token server, never
+along a redirect.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ KINDS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 MOST_DESCRIPTION = 8 << 20
-"""Twice the manifest size that the protocol makes registries accept; configurations are smaller."""
+"""Twice the manifest size that registries must accept; configurations are smaller."""
 MOST_ANSWER = 64 << 10
 """Of a token server, or with an error."""
 MOST_REDIRECTS = 5
 ANSWER_S = 60
 PIECE = 1 << 20
 PAUSES_S = (0, 2, 10, 30)
-"""Before each new try of a layer whose transfer breaks; received bytes are kept."""
+"""Before each new try of a broken transfer; received bytes are kept."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _TOKEN = re.compile(r"[\x21-\x7e]{1,32768}")
 _BROKEN = (HTTPException, OSError)
@@ -106,7 +106,7 @@ class Registry:
         self._opener = _Requests({**given, **of_environment})
 
     def manifest(self, digest: str = "") -> tuple[str, bytes]:
-        """Return digest and bytes of the manifest or index `digest`, by default the reference's.
+        """Return digest and bytes of the manifest or index `digest` (default: the reference's).
         Raises EngineError."""
         named = digest or self.tag
         with closing(self._get(f"manifests/{named}", accept=", ".join(KINDS))) as response:
@@ -152,7 +152,7 @@ class Registry:
     # ---- requests ----
 
     def _get(self, path: str, *, accept: str = "", start: int = 0) -> HTTPResponse:
-        """Return the answer to a request, after a login if the registry asks for it."""
+        """Return the answer to a request, after a login if necessary."""
         scheme = "http" if _is_loopback(self._address) else "https"
         url = f"{scheme}://{self._address}/v2/{self._repository}/{path}"
         headers = {"Accept": accept} if accept else {}
@@ -289,7 +289,7 @@ class Registry:
 
 
 class _Requests(OpenerDirector):
-    """Sends requests, through the proxy of `variables`; follows no redirect."""
+    """Sends requests through the proxy of `variables`, without redirects."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         super().__init__()
@@ -312,8 +312,8 @@ class _Proxy(ProxyHandler):
 
 
 def _drop_connections(error: BaseException | None) -> None:
-    """Drop the variables behind an error: Python 3.11.2 leaves the connection to a proxy that
-    refuses open in one of them, as long as the error exists."""
+    """Drop the variables behind an error: in one, Python 3.11.2 leaves the connection to a refusing
+    proxy open."""
     while error is not None:
         clear_frames(error.__traceback__)
         error = error.__context__

@@ -104,8 +104,8 @@ def check(
     kept: StoredImage | None = None,
     limit: int,
 ) -> SpreadReport:
-    """Compare the nodes with the id `expected` (or its start), else the tar `kept`, else most
-    nodes. Raises UsageError for a malformed id."""
+    """Compare nodes with the id `expected` (or its start), else the tar `kept`, else most nodes.
+    Raises UsageError for a malformed id."""
     wanted = None
     if expected:
         wanted = Wanted(Image(wanted_id(expected)), "--expect")
@@ -120,8 +120,8 @@ def tar_to_distribute(
 ) -> StoredImage:
     """Return the tar of `reference` in `folder`.
 
-    Raises UsageError without a tar, for a digest, for another id than `expected`, and unless
-    `of_others` for a tar that another user can write.
+    Raises UsageError without a tar, for a digest, for another id than `expected`, and for a tar
+    that another user can write, unless `of_others`.
     """
     if "@" in reference:
         raise UsageError(
@@ -177,7 +177,7 @@ def distribute(
 
 
 def judge(reference: str, replies: Sequence[EngineReply], wanted: Wanted | None) -> SpreadReport:
-    """Compare every image with `wanted`, by default the most frequent image."""
+    """Compare images with `wanted`, by default the most frequent."""
     images = [reply.image for reply in replies if reply.image]
     if wanted is None and (most := common(images)):
         alike = sum(image.same_as(most) for image in images)
@@ -206,7 +206,7 @@ def _as_stored(kept: StoredImage) -> Wanted:
 
 
 def _completed(wanted: Wanted | None, replies: Sequence[EngineReply]) -> Wanted | None:
-    """Return `wanted` with the whole id, if a node's image id starts with it."""
+    """Return `wanted` with a node's whole id, if that starts with it."""
     if wanted is None:
         return None
     for reply in replies:

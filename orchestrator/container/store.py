@@ -1,6 +1,6 @@
 """Images as tars on shared storage: `<name>_<tag>.<64 hex digits>.tar`, each with a JSON file.
 
-Both are renamed into place, the JSON file last: its tar is complete.
+Both are renamed into place, the JSON file last.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def tar_name(reference: str, image: Image) -> str:
 
 
 def stored(folder: Path, reference: str, *, of_others: bool = False) -> StoredImage | None:
-    """Return the newest tar of `reference` that only this user and root can write, or None. With
-    `of_others`, anybody's as a fallback."""
+    """Return the newest tar of `reference` that only this user and root can write, or None; with
+    `of_others`, else anybody's."""
     tars = [_read(path) for path in sorted(folder.glob("*.tar.json"))]
     matching = [tar for tar in tars if tar is not None and tar.reference == reference]
     mine = [tar for tar in matching if not whose(tar)]
@@ -142,7 +142,7 @@ def check_room(folder: Path, image: Image) -> None:
 
 @contextmanager
 def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
-    """Open a new temporary file that becomes `path`; an error removes it."""
+    """Open a temporary file that becomes `path`, unless an error removes it."""
     temporary = path.with_name(f".{path.name[-200:]}.tmp.{os.getpid()}-{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
@@ -155,7 +155,7 @@ def _renamed_at_end(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _check_content(path: Path, image: Image) -> None:
-    """Raise EngineError unless the tar names `image` as a configuration or manifest."""
+    """Raise EngineError unless the tar names `image`."""
     digits = image.id.removeprefix("sha256:").encode()
     try:
         with tarfile.open(path) as tar:

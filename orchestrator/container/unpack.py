@@ -1,8 +1,7 @@
 """Unpacking the archive of somebody's image: nothing outside the folder is written or linked.
 
-Folders and files are opened component by component below the folder, never through a link, and
-links are made last. tarfile's filters are not asked: before 3.11.13, 3.12.11 and 3.13.4 they could
-be led outside (CVE-2025-4517).
+Paths are opened component by component, never through a link, and links are made last. tarfile's
+filters could be led outside before 3.11.13, 3.12.11 and 3.13.4 (CVE-2025-4517).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from orchestrator.errors import InputError
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_COMPONENTS = 200
-"""A path of a file system has at most 4096 bytes."""
+"""A path has at most 4096 bytes."""
 
 Parts = tuple[str, ...]
 
@@ -94,7 +93,7 @@ def _parts(name: str) -> Parts:
 
 @contextmanager
 def _below(top: int, path: Parts, *, make: bool = True) -> Iterator[int]:
-    """Open a folder below `top`. Raises OSError if a link or file is on the way."""
+    """Open a folder below `top`. Raises OSError for a link or file on the way."""
     here = os.dup(top)
     try:
         for part in path:
@@ -135,8 +134,7 @@ def _hard_link(top: int, path: Parts, target: Parts) -> bool:
 def _link(top: int, path: Parts, target: str) -> bool:
     """Make a link if its target is inside; return whether it is.
 
-    `..` may stand at the start only: behind a name it would lead to the parent of the name's
-    target.
+    `..` may only stand at the start: behind a name it leads to the parent of the name's target.
     """
     parts = [part for part in target.split("/") if part not in ("", ".")]
     ups = next((index for index, part in enumerate(parts) if part != ".."), len(parts))

@@ -1,4 +1,4 @@
-"""A node's process in a job: checks, container, settings, runs, and back to the original state."""
+"""A node's process in a job: checks, container, settings, runs, and their release."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ print(one.getsockname()[0])
 def main(program: Program, action: str) -> int:
     """Run an action; return the exit status. Errors go to the loop as `failed`.
 
-    hold: from the start of a step to its end, through all attempts; check: for preflight.sh; deep:
-    measure the bandwidth between nodes; look: for `orchestrator init`.
+    hold: a whole step, with all attempts; check: for preflight.sh; deep: the bandwidth test; look:
+    for `orchestrator init`.
     """
     try:
         node = this_node(program, load(program.files))
     except (SettingsError, KeyError) as error:
-        # Its log and its listener are unknown as yet.
+        # The log is not known yet.
         say(
             own_name(),
             "failed",
@@ -132,7 +132,7 @@ def check(node: Node) -> int:
 
 
 def _own(folder: str) -> None:
-    """Make a folder of this user's; another user's is moved away with its content."""
+    """Make this user's folder; move another user's away."""
     with contextlib.suppress(FileNotFoundError):
         if (owner := os.lstat(folder).st_uid) != os.getuid():
             try:
@@ -151,7 +151,7 @@ class NodeAgent:
         self.job_ends = False
         self.gathers = False
         self.loop_gone = ""
-        """Why the loop counts as dead though the input has not ended."""
+        """Why the loop counts as dead while the input is open."""
         self.engine = EngineState("none", "none")
         self.checks: Checks | None = None
         self.executor = Executor()
@@ -166,13 +166,13 @@ class NodeAgent:
         return self.node.settings.engine != "none"
 
     def live(self) -> int:
-        """Return the exit status. In every case the node is restored, and sends `left`."""
+        """Return the exit status. The node is always restored, and sends `left`."""
         status = 1
         try:
             if not self.has_engine:
                 from .reaper import HostExecutor
 
-                # First: before descriptors are open that its process would have to close.
+                # First: its process must inherit no other descriptors.
                 self.executor = HostExecutor(self.node, self.waiting)
             listen(self.waiting, self.node.settings.storage_wait_s, self._hear, self._end_of_input)
             self._get_ready(self._begin())
@@ -206,7 +206,7 @@ class NodeAgent:
                 self.requests.append(request)
 
     def _stops_now(self, request: dict[str, Any]) -> bool:
-        """While evidence is gathered, an order to stop its run does not wait in the queue."""
+        """While evidence is gathered, an order to stop the run skips the queue."""
         run = self.run
         is_stop = self.gathers and request.get("do") == "stop"
         return is_stop and run is not None and request.get("id") == run.request.id
@@ -231,7 +231,7 @@ class NodeAgent:
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             os.makedirs(node.folder, exist_ok=True)
-        # Files that a killed attempt could not keep must not fall to the next attempt.
+        # Files of a killed attempt must not fall to the next.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
@@ -299,7 +299,7 @@ class NodeAgent:
         return network
 
     def _pull(self) -> None:
-        """Wait for the loop's order: the nodes share a registry and its network. Raises Failed."""
+        """Wait for the loop's order: nodes share a registry. Raises Failed."""
         from .pull import pull
 
         self.node.say("lacks")
@@ -374,14 +374,14 @@ class NodeAgent:
         node.say("ready", self.engine.image_id)
 
     def _content(self) -> Inside:
-        """Return the reader of the content of the executor that there is now."""
+        """Return the reader of the executor's content."""
         from .inside import Inside
 
         self.inside = self.inside or Inside(self.node, self.waiting, self.executor)
         return self.inside
 
     def _host_name(self) -> str:
-        """This host's full name as Python sees it; "" without an answer in time."""
+        """Return this host's full name as Python sees it; "" after a time-out."""
         if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
             return rehearsal
         return self._ask(HOST_NAME)
@@ -419,10 +419,10 @@ class NodeAgent:
         raise ReleaseRequested(1)
 
     def _await_run(self, run: NodeRun) -> None:
-        """After the container's end, await its records and messages; by force after a while."""
+        """Await records and messages of a run whose container ended, within a limit."""
         run.ended(NO_CONTAINER)
         if not self.has_engine:
-            # Its remains cannot be ended, so its output may never end.
+            # Its remains cannot be ended, and may keep its output open.
             run.stop()
         if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
             run.close()
@@ -508,7 +508,7 @@ class NodeAgent:
                 part()
             except Exception as error:
                 report_failure(self.node, error)
-        # Later signals have nothing to end, and must not turn the end into an error.
+        # A later signal must not turn the end into an error.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         self.node.say("left", self.loop_gone)
 

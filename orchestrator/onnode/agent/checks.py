@@ -1,5 +1,4 @@
-"""The checks of a node. Rules, messages and remedies: docs/preflight.md; the batch host compares
-the nodes.
+"""The checks of a node (docs/preflight.md); the batch host compares the nodes.
 
 Jobs of checks run side by side, each in its own process group, with a hard limit for all: a hanging
 driver, file server or tool costs only its own verdict. Processes stuck in the kernel are not
@@ -27,7 +26,7 @@ Jobs = dict[str, tuple[gpu.Check, ...]]
 """Process -> its checks by name."""
 
 _JOBS: Jobs = {
-    # Checks that read small files of the kernel share a process.
+    # Checks of small kernel files share a process.
     "engine image clock root limits versions reach": (
         host.engine,
         host.image,
@@ -57,7 +56,7 @@ _NO_ANSWER = {
 
 
 class Checks:
-    """Call `read` when `fileno` is readable; `finish` when `done`, or at `deadline`
+    """Call `read` when `fileno` is readable, `finish` when `done` or at `deadline`
     (time.monotonic())."""
 
     def __init__(self, node: Node, engine: EngineState, *, alone: bool) -> None:
@@ -99,7 +98,7 @@ class Checks:
 
     def finish(self) -> None:
         """End all jobs; send the missing rows."""
-        look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # it stays to be waited for
+        look = os.WEXITED | os.WNOHANG | os.WNOWAIT  # `end` waits for it
         ended = " ".join(
             names for pid, names in self._running.items() if os.waitid(os.P_PID, pid, look)
         ).split()
@@ -125,7 +124,7 @@ class Checks:
     def end(self) -> None:
         """End all jobs and their children without a message."""
         for pid in self._running:
-            # Not yet waited for, so the process id cannot be another's.
+            # Not yet waited for: the process id is still its own.
             try:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, os.WNOHANG)
@@ -161,7 +160,7 @@ def _start(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: i
             _run(job, node, engine, write)
         finally:
             if os.getpgrp() == os.getpid():
-                os.killpg(0, signal.SIGKILL)  # with what a tool left behind that was too slow
+                os.killpg(0, signal.SIGKILL)  # with the remains of slow tools
             os._exit(0)
     os.setpgid(pid, pid)  # both do: either may be faster
     return pid
@@ -190,7 +189,7 @@ def _run(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int
                 fields = (name, verdict, ms, shortened(text, 480), shortened(remedy, 240))
                 # A single write, short enough to stay whole.
                 os.write(write, (UNIT.join(fields) + "\n").encode("utf-8", "replace"))
-        except Exception as error:  # it costs only its own verdict
+        except Exception as error:  # costs only its own verdict
             import traceback
 
             place = traceback.extract_tb(error.__traceback__)[-1]

@@ -1,4 +1,4 @@
-"""A node's container: its image, its start, the shell for its runs, its end."""
+"""A node's container: image, start, shell for runs, end."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _END = "ended"
 """The last line of a conversation."""
 _NOT_SEEN = "the engine does not see the folder of the job"
 # Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. The
-# container's first process ends with its input, a pipe of the agent, and everything in it too. The
-# pipe carries signals for runs, and scripts to converse with. The engine's `exec` would cost 0.1 s
-# of processor per node, and for each run between run_stop and run_start, and a killed client would
-# leave its process running. Each run has its own process group, which is killed before the next.
+# container ends with its input, a pipe of the agent, which carries signals for runs, and scripts to
+# converse with. The engine's `exec` would cost 0.1 s of processor per node, also between run_stop
+# and run_start, and a killed client would leave its process running. Each run has its own process
+# group, which is killed before the next.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
   for one in /results/* /results/.[!.]*; do
@@ -78,8 +78,8 @@ echo "host $(timeout {HOST_S} sh -c "$asked" </dev/null 2>/dev/null)"
 
 
 def look_for_image(node: Node, waiting: Waiting) -> EngineState:
-    """Return the engine's state and the image's id: the hash of the image's configuration. Equal
-    content has equal ids on all nodes, even from a tar without a registry digest."""
+    """Return the engine's state and the image's id, the hash of its configuration: equal content
+    has equal ids, even from a tar without a registry digest."""
     settings = node.settings
 
     def ask(*arguments: str) -> tuple[int, bytes]:
@@ -103,8 +103,8 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
 
 
 def pulled_name(settings: Settings) -> str:
-    """podman searches this host's registries for a short name, so it gets the full name. The short
-    name finds the image afterwards."""
+    """Complete a short name for podman, which would search this host's registries. The short name
+    finds the pulled image."""
     if settings.engine != "podman" or registry_in(settings.cont):
         return settings.cont
     return f"docker.io/{'' if '/' in settings.cont else 'library/'}{settings.cont}"
@@ -132,7 +132,7 @@ def _shared(node: Node) -> dict[str, str]:
 
 
 def _shared_place(node: Node) -> str:
-    """A new folder per generation of containers: a dead run left its own half done."""
+    """A new folder per generation of containers: a dead run leaves it half done."""
     group, generation = (os.environ.get(f"ORCH_{name}", "0") for name in ("GROUP", "GENERATION"))
     return str(node.layout.shared(f"{group}-{generation}"))
 
@@ -170,7 +170,7 @@ def _volumes(node: Node) -> list[str]:
 
 
 def _written(node: Node) -> list[str]:
-    """Places to which the container's program needs to write."""
+    """Places that the container's program writes."""
     mounts = (mount.split("\t") for mount in node.settings.mounts)
     return [place for _, _, place, mode in mounts if mode == "written"]
 
@@ -256,8 +256,8 @@ def _unseen(node: Node, output: str) -> str:
 
 
 class ContainerExecutor(Executor):
-    """A container that lives as long as its input is open. `used`: RDMA ports that it should have;
-    `more`: further folders and their places in it.
+    """A container that lives as long as its input is open. `used`: its RDMA ports; `more`: further
+    folders and their places in it.
 
     Raises Failed for a missing folder, OSError without pipes.
     """
@@ -282,7 +282,7 @@ class ContainerExecutor(Executor):
         self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
-        # Open at both ends: no open ever waits, and they never end.
+        # Open at both ends: no open waits, and they never end.
         self._requests, status = (
             os.open(f"{node.channel}/{pipe}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for pipe in ("request", "status")
@@ -320,7 +320,7 @@ class ContainerExecutor(Executor):
         return int(said) if said.isdigit() else 0
 
     def command(self, argv: list[str], *, debugger: bool = False) -> list[str]:
-        # A debugger needs more rights than the container has; an engine without them refuses.
+        # A debugger needs more rights than the container has.
         more = ["--privileged"] if debugger else []
         return [*self._node.settings.engine_command, "exec", *more, self._name, *argv]
 
@@ -372,11 +372,11 @@ class ContainerExecutor(Executor):
         return self._told
 
     def unlike_root(self) -> str:
-        """Return how root of the running container differs from root here; "" if it does not."""
+        """Return how root of the running container differs from root here, or ""."""
         return self._users() if self._is_mapped else ""
 
     def _users(self) -> str:
-        """Return why the container's root may not be root here."""
+        """Return why the container's root is not root here, or ""."""
         settings = self._node.settings
         status, output = self._waiting.call(users.question(settings), settings.preflight_check_s)
         kind = users.mapped(settings, output.decode("utf-8", "replace")) if status == 0 else ""
@@ -398,7 +398,7 @@ class ContainerExecutor(Executor):
         self._client.input.close()
 
     def close(self) -> None:
-        """Wait for its end; force it after too long."""
+        """Wait for its end; force it after a limit."""
         self._await_end()
         if _shared(self._node):  # the first node to arrive
             import shutil
@@ -426,7 +426,7 @@ class ContainerExecutor(Executor):
 
 
 class _ContainerConversation(Conversation):
-    """With pipes of its own: an earlier process may still read."""
+    """With new pipes: an earlier process may still read."""
 
     def __init__(
         self, waiting: Waiting, channel: str, number: int, hear: Hear, at_end: AtEnd

@@ -1,9 +1,8 @@
 """A container's content, read inside it: packages, libraries, code, models and tokenizers.
 
 Runs alone in any image with Python 3.7: `python3 -I -S -B contents.py CODE [DATA ...]`. Imports
-nothing from the image. Prints lines of part, name and value, separated by tabs; then `hash`, part
-and the hash of its lines, and `done`. A part beyond its limits gets no hash. Does so again for each
-line of its input, and ends with it.
+nothing from the image. Prints tab-separated lines (part, name, value), then `hash`, part and their
+hash, then `done`; again for each line of its input. A part beyond its limits gets no hash.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class ContentReader:
         self.entries, self.bytes = MOST_ENTRIES, MOST_BYTES
 
     def walk(self, top: str, depth: int = 12) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        """Yield (path below `top`, entry) of regular files, in order; links to files count."""
+        """Yield (path below `top`, entry) of sorted files; links to files count."""
         folders = [("", depth)]
         while folders:
             below, left = folders.pop()
@@ -88,7 +87,7 @@ class ContentReader:
 
     def digest(self, path: str) -> str:
         """Return the content's hash, a large file's size, "?" if unreadable. A file is read again
-        if its status has changed, of which nobody can set the time (ctime)."""
+        if its status has changed; nobody can set ctime."""
         try:
             with open(path, "rb") as file:
                 status = os.fstat(file.fileno())

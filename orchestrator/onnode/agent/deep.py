@@ -1,9 +1,8 @@
 """A node's part of the bandwidth test (docs/deep.md): measure/ in a container with a run's
 environment.
 
-The loop's requests address all nodes; this node's part goes to the container, and answers return
-under its name. The container ends with the input, also if the loop dies or misses its beat
-(beat.py).
+The loop's requests address all nodes; this node's part goes to the container, which ends with the
+input, or without the loop's beat (beat.py).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from . import network
 from .leftovers import remove_folder
 from .node import Node, host_environment, lay, runs_environment
 
-# Runs in the container, or on the host without a container; $0 is the folder with measure/.
+# Runs in the container, or on the host; $0 is the folder with measure/.
 START = """
 . "$0/environment.sh"
 for python in python3 python; do
@@ -42,7 +41,7 @@ def main(node: Node) -> int:
         node.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        # After a kill, the next process to find the folder removes it.
+        # After a kill, the next process on this host removes the folder.
         (folder / "hold_pid").write_text(f"{os.getpid()}\n")
         lay(node.program.below("lib/measure/"), str(folder / "measure"))
         (folder / "environment.sh").write_bytes(_environment(node))

@@ -1,8 +1,7 @@
 """Evidence of a hanging run: processes, stacks, kernel log, GPUs, records of RCCL and torch. The
 file is for people; the loop compares the activity that `gather` returns.
 
-Each part is bounded in size and time; a failing part does not prevent the next. Flight records are
-pickles: copied, never read.
+Each part is bounded in size and time. Flight records are pickles: copied, never read.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from .tools import Smi
 
 MOST_S, _PART_S = 45.0, 10.0
 _SAMPLE_S = 1.0
-"""Long enough to see whether a thread gives up its processor."""
+"""Shows whether a thread gives up its processor."""
 _FEW_SWITCHES = 100
-"""Threads of Python hand over to each other at most 200 times a second (its switch interval)."""
+"""Python's threads hand over at most 200 times a second (its switch interval)."""
 _MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
 _NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
@@ -168,8 +167,7 @@ class _Evidence:
             yield f"{process.pid} {process.parent} {process.state} {wchan} {name} {command}"
 
     def _stack(self, process: Process) -> str:
-        """Write and return Python's stack, by py-spy of this host or the image, else the
-        kernel's."""
+        """Write and return Python's stack (py-spy of host or image), else the kernel's."""
         proc, sudo = f"{self._node.proc}/{process.pid}", list(self._node.settings.sudo)
         status = lines(f"{proc}/status", 8192)
         inner = next(
@@ -206,8 +204,8 @@ class _Evidence:
         return switches
 
     def _kernel_places(self, programs: list[Process], before: Mapping[int, int]) -> dict[int, str]:
-        """Places of main threads that the kernel alone shows: in user code since the sample
-        `before`, or in the function in which they wait."""
+        """Places of main threads as the kernel shows them: user code since the sample `before`, or
+        the function in which they wait."""
         if not programs:
             return {}
         self._waiting.wait(lambda: False, max(0.0, self._sampled + _SAMPLE_S - time.monotonic()))
@@ -223,7 +221,7 @@ class _Evidence:
         return places
 
     def _gpu_activity(self, pid: int) -> str:
-        """As amdgpu's KFD reports it. A looping rank leaves its GPU idle while its peers spin in a
+        """As KFD reports it. A looping rank leaves its GPU idle while its peers spin in a
         collective."""
         stats = f"{self._node.sys}/class/kfd/kfd/proc/{pid}"
         units = [

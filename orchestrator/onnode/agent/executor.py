@@ -1,4 +1,4 @@
-"""The seam between a run and its container, or its host, and the pipes between them."""
+"""The seam between a run and its container or host."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ AtEnd = Callable[[], object]
 
 
 class Conversation:
-    """Lines to and from a process beside the runs."""
+    """Lines to and from a process next to the runs."""
 
     def send(self, line: str) -> bool:
-        """Send a line; return False if it no longer reads."""
+        """Return False if the process no longer reads."""
         return False
 
     def close(self) -> None:
-        """End it. In a container it ends with its input, and hears nothing more."""
+        """End the process. In a container it ends with its input."""
 
 
 class Executor:
-    """A shell in a container or on the host, which gets a run's name and starts its script.
+    """A shell in a container or on the host, which starts the scripts of runs.
 
     `inside`: the node's channel as seen there; `code`: the folder of the training's code. The
     shell's messages go to the run: NAME started PID; NAME ended STATUS LEFT. On the host LEFT is 1
@@ -68,27 +68,27 @@ class Executor:
         return argv
 
     def converse(self, waiting: Waiting, script: str, hear: Hear, at_end: AtEnd) -> Conversation:
-        """Start a bash script of the channel beside the runs; `hear` gets its lines. One at a time.
-        Raises OSError."""
+        """Start a bash script of the channel; `hear` gets its lines. One at a time. Raises
+        OSError."""
         raise OSError("nothing can run yet")
 
     def start(self, name: str) -> None:
         """Start the script of the run `name`."""
 
     def signal(self, word: str, pid: str) -> None:
-        """Send TERM or KILL to the process group of the run with this first process; KILL on the
-        host to all its descendants."""
+        """Send TERM or KILL to the process group of a run's first process; KILL on the host to all
+        its descendants."""
 
     def release(self) -> None:
-        """Begin the end, if that takes time."""
+        """Start to end, if that takes time."""
 
     def close(self) -> None:
         """End it, with all its processes."""
 
 
 class RunPipes:
-    """The pipes `script.NAME` and `out.NAME` in the node's channel, and the log. No value of the
-    script is ever on a disk."""
+    """The pipes `script.NAME` and `out.NAME` in the node's channel, and the log. The script is
+    never on a disk."""
 
     def __init__(self, channel: str, name: str, log_file: Path) -> None:
         self._channel, self._name, self._log_file = channel, name, log_file

@@ -1,5 +1,5 @@
-"""A node's hardware and software, from its kernel. Both records are compared between nodes, so they
-leave out values that differ between equal nodes (addresses, serial numbers, momentary clocks):
+"""A node's hardware and software, from its kernel. Two records, without values that differ between
+equal nodes (addresses, serial numbers, momentary clocks):
 
 - facts, field=value: anything that can change time or convergence (docs/tuning.md);
 - nodes/<node>/hardware.json: members of a submission's system description, named as in MLCommons'
@@ -27,7 +27,7 @@ _WORDS = re.compile(
     r"|transparent_hugepage|idle|amd_pstate|"
     r"intel_pstate|hugepages|default_hugepagesz)=.*|(?:amdgpu|processor|intel_idle)\..*|nosmt.*"
 )
-"""Parameters of the kernel that affect computing; others name disks and consoles."""
+"""Kernel parameters that affect computing."""
 _GPU = {
     "model": "device",
     "board": "subsystem_device",
@@ -86,7 +86,7 @@ def _processor(proc: str) -> dict[str, str]:
 
 
 def _top_clock(gpu: str, clock: str) -> str:
-    """The last line of the table. A star marks the present clock."""
+    """The table's last line. A star marks the present clock."""
     table = [line for line in lines(f"{gpu}/pp_dpm_{clock}", 1 << 16) if line]
     return re.split("[ *]", table[-1].split(": ", 1)[-1])[0] if table else ""
 
@@ -153,7 +153,7 @@ def _number(path: str) -> int:
 
 
 def _size(size: int, base: int) -> str:
-    """Bytes as GB or TB of that base (1024 as memory is sold), TB with up to two decimals."""
+    """Bytes as GB or TB of `base` (1024: as memory is sold)."""
     whole = size // base**3
     if whole < 1000:
         return f"{(size + base**3 // 2) // base**3} GB"

@@ -1,5 +1,5 @@
-"""A node's GPUs: count, model, load, errors, links; from the driver's files in /sys, and from
-amd-smi or rocm-smi for the rest."""
+"""A node's GPUs (count, model, load, errors, links), from the driver's files in /sys, else from
+amd-smi or rocm-smi."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def unreadable(node: Node) -> Verdict | None:
 
 
 def checks(node: Node) -> tuple[Check, ...]:
-    """They share the tools' time and run one after the other: tools that start together wait for
+    """Return checks that share the tools' time and run in turn: tools that start together wait for
     each other in the driver."""
     until = time.monotonic() + tools_limit(node)
 
@@ -67,7 +67,7 @@ def checks(node: Node) -> tuple[Check, ...]:
 
 
 def _noted(smi: Smi, verdict: str, text: str, remedy: str) -> Verdict:
-    """If a tool was too slow, warn at best: the tool's own facts are unknown."""
+    """If a tool was too slow, warn at best: its facts are unknown."""
     if not smi.late:
         return verdict, text, remedy
     return "fail" if verdict == "fail" else "warn", f"{text}; {smi.late}", remedy or _LATE
@@ -340,8 +340,7 @@ GpuProcesses = dict[int, tuple[str, "int | None"]]
 
 def processes(node: Node, smi: Smi) -> Rows:
     by_pid = _kfd_processes(node)
-    # The tools read the same files and count some processes twice; they are asked only if the
-    # driver hides the files.
+    # If the driver hides its files: the tools read the same, and count some processes twice.
     if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
         values = smi.ask("amd-smi process", "rocm-smi --showpids")
         if not values and not ("rocm-smi" in smi.paths and "No JSON data" in smi.problem):
@@ -384,8 +383,7 @@ def _kfd_processes(node: Node) -> GpuProcesses:
 def _amd_processes(values: Values) -> GpuProcesses:
     """Read process_list: each entry has the members, or a member process_info.
 
-    A process is listed per GPU, by some versions with its memory on all GPUs each time: the largest
-    counts.
+    A process is listed per GPU, by some versions with its memory on all GPUs: the largest counts.
     """
     entries: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
     for _, path, value, unit in by_gpu(values):
@@ -418,7 +416,7 @@ def _rocm_processes(values: Values) -> GpuProcesses:
 
 
 def _users(node: Node, by_pid: GpuProcesses) -> tuple[list[str], list[str]]:
-    """Processes with GPU memory, and those with only an open device, such as monitors."""
+    """Processes with GPU memory, and with only an open device, such as monitors."""
     holding, opened = [], []
     for pid, (name, mib) in by_pid.items():
         if name in ("", "N/A", "UNKNOWN"):
@@ -462,8 +460,7 @@ def _tool_links(values: Values) -> Links:
     """Read `amd-smi xgmi`: U, D and X are up, down and disabled; links between the same GPUs are
     joined (U/U).
 
-    A list by GPU contains SELF. In a list by port, a port may lead nowhere; there enough others
-    must be up.
+    A list by GPU contains SELF. In a list by port, ports may lead nowhere if enough others are up.
     """
     sections: dict[str, dict[int, str]] = defaultdict(lambda: defaultdict(str))
     gpus = {gpu for gpu, *_ in by_gpu(values)}
@@ -490,8 +487,7 @@ def _tool_links(values: Values) -> Links:
 
 
 def _driver_links(node: Node) -> Links:
-    """Count entries of type XGMI (11) in the topology: one per reached GPU, equally many on equal
-    GPUs."""
+    """Count entries of type XGMI (11) in the topology: one per reached GPU."""
     up = {}
     for gpu, folder in enumerate(_kfd_gpus(node)):
         files = [f"{folder}/io_links/{name}/properties" for name in names(f"{folder}/io_links")]

@@ -1,8 +1,8 @@
 """Folders of a set that containers write.
 
 The container's root is another user on many file servers (root_squash), so everybody may write
-there. Other users of the storage must not: they can enter the folder above, but not list it, and
-the name below it is random.
+there. Other users of the storage are kept out: they can enter the folder above, but not list it,
+and the name below it is random.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def close_hidden(folder: str) -> None:
 
 
 def keep_from_others(folder: str) -> None:
-    """Let only this user, and a group that may write, enter: everybody may write containers' files
-    in it."""
+    """Let only this user, and a group that may write, enter: everybody may write containers'
+    files."""
     mode = os.stat(folder).st_mode & 0o7770
     os.chmod(folder, mode if mode & 0o020 else mode & ~0o070)
 

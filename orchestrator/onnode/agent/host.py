@@ -23,7 +23,7 @@ MAX_ENTRIES = 2000
 
 
 def engine_and_its_users(node: Node, state: EngineState) -> Rows:
-    """For checks without a container, whose shell shows whose root it has at less cost."""
+    """For checks without a container, whose shell shows its root at less cost."""
     if state.state == "up":
         from . import users
 
@@ -99,7 +99,7 @@ def clock(node: Node, state: EngineState) -> Rows:
 
 
 def root(node: Node, state: EngineState) -> Rows:
-    """Whether this user, or the site's sudo, may do what a set does as root."""
+    """Check root's rights, by this user or the site's sudo."""
     settings = node.settings
     uses = ["host settings"] * settings.runtime_tunables
     uses += ["dropping caches"] * settings.clear_caches
@@ -125,8 +125,8 @@ def root(node: Node, state: EngineState) -> Rows:
 
 
 def limits(node: Node, state: EngineState) -> Rows:
-    """A run on the host has these limits; a container's come from the engine and --ulimit, so they
-    only warn."""
+    """Check a run's limits; only warn for containers, which get theirs from the engine and
+    --ulimit."""
     wanted, inside, verdict, troubles, remedies = (
         node.settings,
         node.settings.engine != "none",
@@ -197,8 +197,8 @@ def _older(version: str, least: str) -> bool:
 
 
 def _unmet(node: Node, reported: dict[str, list[str]]) -> Iterator[tuple[str, str, str]]:
-    """Requirements of the image: (verdict, text, remedy). Unknown versions warn: many hosts have no
-    ROCm."""
+    """Yield (verdict, text, remedy) of the image's requirements. Unknown versions warn: many hosts
+    have no ROCm."""
     for requirement in node.settings.requires:
         name, _, wanted = requirement.partition("=")
         remedy = f"{_REMEDIES.get(name, 'check it')}, or name another image"
@@ -213,7 +213,7 @@ def _unmet(node: Node, reported: dict[str, list[str]]) -> Iterator[tuple[str, st
         present = sorted(filter(None, set(reported.get(name, ()))))
         shown = name.replace("_", " ")
         if old := [version for version in present if _older(version, wanted)]:
-            # A container brings its own ROCm: the host's is only a sign of old drivers.
+            # A container has its own ROCm: the host's hints at old drivers.
             yield (
                 "warn" if name == "rocm" else "fail",
                 f"{shown} {listed(old)}: {node.settings.cont} needs {wanted} or newer",
@@ -284,9 +284,7 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
             )
             return "fail", f"{folder}: {shown} after {waited:.0f} s", remedy
         time.sleep(0.1)
-        entries(
-            folder
-        )  # A listing makes an NFS client ask again instead of answering from its cache.
+        entries(folder)  # makes an NFS client ask again, instead of using its cache
     late = f"; the batch host's file appeared after {waited:.1f} s" if waited else ""
     passed = f"{folder}: readable and writable{late}"
     return _write_probe(f"{marker}.{node.name}", wanted, passed)
@@ -306,7 +304,7 @@ def _write_probe(path: str, text: str, passed: str) -> Verdict:
 
 
 def data(node: Node, state: EngineState) -> Rows:
-    """Check that the data is usable; its fingerprint must be equal on all nodes."""
+    """Check the data; send its fingerprint to compare."""
     contents = {}
     for variable, source, place in folders(node.settings.mounts, node.settings.data):
         target = place.rpartition(":")[0]

@@ -1,8 +1,8 @@
 """The content of this node's container, collected when nothing is timed: at its start, and at the
 end of each run.
 
-contents.py runs inside and hashes each part. It lives as long as the agent, and reads only what has
-changed. Its lists go into the set's folder once per hash, for all nodes: inside/<part>-<hash>.tsv.
+contents.py runs inside as long as the agent, hashes each part, and rereads only changed files. Its
+lists go into the set's folder once per hash: inside/<part>-<hash>.tsv.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .observers import Observer
 LIMIT_S = 12.0
 """The program stops after eight seconds."""
 _PROGRAM, _SCRIPT = "contents.py", "contents.sh"
-# The runs' environment names the places of caches. An image without Python has no known content. A
-# Python older than 3.7 cannot read the script, and ends with 1.
+# The runs' environment names the caches. An image without Python 3.7 has no known content: an older
+# version cannot read the script.
 _START = """
 . "${0%/*}/environment.sh" >/dev/null 2>&1
 for python in python3 python; do
@@ -36,7 +36,7 @@ Contents = dict[str, str]
 
 
 class Inside:
-    """Collects the content of a container, or of the host without a container."""
+    """Collects the content of a container, or of the host."""
 
     def __init__(self, node: Node, waiting: Waiting, executor: Executor) -> None:
         self._node, self._waiting, self._executor = node, waiting, executor
@@ -44,7 +44,7 @@ class Inside:
         """False: the image has no Python."""
         self._reader: Conversation | None = None
         self._then: Callable[[Contents], object] | None = None
-        """Whom to give the content that is being collected."""
+        """Gets the content, while it is collected."""
         self._lists: dict[str, list[str]] = {}
         self._hashes: Contents = {}
 
@@ -90,7 +90,7 @@ class Inside:
             self._lists.setdefault(part, []).append(rest)
 
     def _lose(self) -> None:
-        """It takes too long, or has ended: it was killed, or the container has no Python."""
+        """It takes too long, was killed, or the container has no Python."""
         self.close()
         self._end()
 
@@ -102,7 +102,7 @@ class Inside:
             then(self._hashes)
 
     def give_up(self) -> None:
-        """Collect no longer: nothing reads while a run is timed."""
+        """Stop collecting: nothing reads while a run is timed."""
         if self._then is not None:
             self._then = None
             self._waiting.cancel("inside")
@@ -127,7 +127,7 @@ class Inside:
                 self._node.log(f"cannot write {path}: {error.strerror or error}")
 
     def contents(self) -> Contents:
-        """Collect for the first time, and serve everything else meanwhile; return {} if unknown."""
+        """Collect for the first time, and serve everything else; return {} if unknown."""
         collected: list[Contents] = []
         self.collect(collected.append)
         try:

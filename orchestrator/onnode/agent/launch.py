@@ -1,7 +1,7 @@
 """The start of a run on a node: its environment, and the end of its script.
 
 By LAUNCH_RANKS, a launcher per node makes the processes (torchrun, a vendor's command), or each GPU
-gets a process like a task of Slurm.
+gets a process, like a task of Slurm.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def look_up_master(request: RunRequest) -> str:
     """Shell text that ends the script if the first node's name is unknown.
 
     A container's resolver often lacks the host's sources (nsswitch plugins, mDNS); its launcher
-    would wait for its rendezvous until a limit. Without getent the name is assumed to be known.
+    would wait for the rendezvous until a limit. Without getent the name counts as known.
     """
     master = request.master
     if len(request.nodes) == 1 or not re.search("[A-Za-z]", master.partition(":")[0]):
@@ -184,8 +184,7 @@ def preamble(
     executor: Executor,
     exports: list[tuple[str, str | None]],
 ) -> str:
-    """Return a run's script except its end: the config's environment, variables of this run and
-    node, the code's folder. `exports`: of the node's network; None: unset."""
+    """Return a run's script without its end. `exports`: of the node's network; None: unset."""
     settings = node.settings
     # torchrun gives its workers their own files, and copies the first error to this file.
     results = "/results" if settings.engine != "none" else node.results

@@ -1,8 +1,8 @@
-"""A job's files on a host outside its set: the channel shared with its container, and leftovers of
-earlier jobs (channels, files in shared memory, pipes, containers).
+"""A job's files on a host outside its set: the channel to its container, and leftovers of earlier
+jobs (channels, shared memory, pipes, containers).
 
-Leftovers of this user whose job and holder have both ended are removed. Everything else is only
-reported: it can be another job, or another person's work.
+This user's leftovers are removed after the end of job and holder. Everything else is only reported:
+it can be another job, or another person's work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def open_channel(node: Node) -> bool:
 
     Return whether a killed agent of this job left a channel, perhaps with a container.
     """
-    # The next process on this host removes channels of killed holders.
+    # Channels of killed holders are removed by the next process on the host.
     for folder in _abandoned(node)[0]:
         try:
             remove_folder(folder)
@@ -78,7 +78,7 @@ def holder(folder: str) -> tuple[str, bool]:
 
 
 def remove_folder(path: str, *, held: bool = False) -> None:
-    """Remove a live holder's folder only if `held`. Others may remove it at the same time. Raises
+    """Remove a folder; a live holder's only if `held`. Others may remove it, too. Raises
     OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -120,7 +120,7 @@ def _remove_tree(path: str, fd: int) -> None:
 def _abandoned(node: Node) -> tuple[list[str], list[str]]:
     """Return folders of killed holders, and names of live holders.
 
-    Leaves out this job's folders for other nodes of this host: they can be recreated at any time.
+    Leave out this job's folders for other nodes of this host: they can return at any time.
     """
     gone, alive, channel = [], [], os.path.basename(node.channel)
     for name in sorted(entries(node.channels)):
@@ -128,16 +128,15 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
             folder = f"{node.channels}/{name}"
             process, lives = holder(folder)
             alive += [name] if lives else []
-            left = (
-                not lives if process else _is_old(folder, stat.S_IFDIR)
-            )  # killed before it wrote hold_pid
+            # Without hold_pid: killed early, or just starting.
+            left = not lives if process else _is_old(folder, stat.S_IFDIR)
             if left and not name.startswith(channel[: -len(node.name)]):
                 gone.append(folder)
     return gone, [channel, *alive]
 
 
 def _is_old(path: str, kind: int) -> bool:
-    """This user's file of this type has not changed for a day."""
+    """This user's file of this type is unchanged for a day."""
     file_type, changed_s = _own(path)
     return file_type == kind and time.time() - changed_s > _DAY_S
 
@@ -182,7 +181,7 @@ def _files(node: Node) -> Iterator[str]:
         for name in sorted(entries(node.channels))
         if name.startswith("orch-pipe.")
     ):
-        if _is_old(path, stat.S_IFIFO):  # our pipes have a name for a moment only
+        if _is_old(path, stat.S_IFIFO):  # a pipe's name lives for a moment
             yield path
     # Files in shared memory are named after their holder's folder, with or without a suffix.
     shm = f"{node.dev}/shm"
@@ -240,7 +239,7 @@ def _containers(node: Node, left: Left) -> bool:
 
 
 def _container(node: Node, left: Left, identity: str, job: str, name: str) -> None:
-    """Engines list all users' containers: the host's folder of its /orch or /deep identifies it."""
+    """The host's folder of /orch or /deep identifies the owner."""
     mounts = (
         '{{range .Mounts}}{{if or (eq .Destination "/orch") (eq .Destination '
         '"/deep")}}{{.Source}}{{end}}{{end}}'
@@ -258,7 +257,7 @@ def _container(node: Node, left: Left, identity: str, job: str, name: str) -> No
 
 
 def has_ended(node: Node, job: str) -> bool:
-    """The scheduler reports the end, or has forgotten the job, as Slurm does after minutes; False
-    without an answer."""
+    """The scheduler reports the end, or has forgotten the job (Slurm: after minutes); False without
+    an answer."""
     state = job_state(job, (node.settings.preflight_check_s + 1) // 2)
     return not state or state.startswith(tuple(ENDED_STATES))

@@ -1,5 +1,4 @@
-"""A node's facts for a site file, printed as a JSON object for `orchestrator init`. Nothing
-changes."""
+"""A node's facts for a site file, printed as JSON for `orchestrator init`. Nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares mounts of the engine's daemon and of this process: /tmp may be private to jobs
+"""Compares the mounts of engine daemon and this process: /tmp may be private to jobs
 (job_container/tmpfs, PrivateTmp)."""
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ _VARIABLES = (
     "GLOO_SOCKET_IFNAME",
     "NCCL_IB_DISABLE",
 )
-"""Variables determined per node. For all but the last the library needs the node's own value."""
+"""Variables determined per node."""
 
-# The container's shell prints this before it reports up. A device can be missing because it was not
-# passed (/dev/infiniband), or because the image's user library does not fit the host's driver; RCCL
-# then uses TCP sockets and mentions that only in its log.
+# The container's shell prints this before it reports up. A device is missing if it was not passed
+# (/dev/infiniband), or if the image's user library does not fit the host's driver; RCCL then uses
+# TCP sockets and mentions that only in its log.
 CONTAINER_NETWORK = r"""
 tell_rdma() {
   local one
@@ -58,8 +58,8 @@ _MEMLOCK_KIB = 1 << 20
 
 
 def _configured(node: Node) -> dict[str, tuple[str, str]]:
-    """Return variable -> (value, origin): user, site or descriptor. Edited values and variables
-    passed by name are the user's."""
+    """Return variable -> (value, origin): user, site or descriptor. Edited and passed values are
+    the user's."""
     try:
         text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
     except OSError:
@@ -116,7 +116,7 @@ def _first_taken(listed: str, interfaces: list[str]) -> str:
 
 class Network:
     """A node's devices, the values for its runs (`values`: variable -> value, origin), and its
-    problems. Made by `look`."""
+    problems."""
 
     def __init__(self, node: Node) -> None:
         self.node, self.settings = node, node.settings
@@ -152,10 +152,9 @@ class Network:
 
     @property
     def summary(self) -> str:
-        """The text compared between nodes: `off`, `none`, `unused`, or PORT,GB/S,LINK,GID per used
-        port.
+        """The text to compare: `off`, `none`, `unused`, or PORT,GB/S,LINK,GID per used port.
 
-        Leaves out a GID index from user or site: the node's own table does not matter then.
+        Leave out a GID index from user or site: the node's own table does not matter then.
         """
         if self.is_off or not self.ports:
             return "off" if self.is_off else "none"
@@ -192,7 +191,7 @@ class Network:
                     f"{given}: this node has no such interface; it has {','.join(interfaces)}"
                 )
         self._detected("NCCL_SOCKET_IFNAME", self.route)
-        # Gloo connects to every given name, so it gets only one name.
+        # Gloo connects to every name: give it a single name.
         self._detected(
             "GLOO_SOCKET_IFNAME",
             _first_taken(self._value("NCCL_SOCKET_IFNAME"), interfaces) or self.route,
@@ -251,11 +250,10 @@ class Network:
         return not drivers or any(fnmatchcase(word, pattern) for pattern in patterns)
 
     def _drop_surplus(self) -> None:
-        """Leave out front-end devices if there are more devices than the GPUs need: first the
-        device on the route to the other nodes, then slower, then inactive devices. NICs that serve
-        both are kept.
+        """Leave out devices beyond the GPUs' need: first the front end, on the route to the other
+        nodes, then slower, then inactive devices. NICs that serve both are kept.
 
-        If the need is unknown, take the fastest active devices; the comparison of nodes decides.
+        If the need is unknown, keep the fastest active devices; the comparison of nodes decides.
         """
         needed, fastest = self.settings.fabric_devices, self.fastest
         for reason in ("front end", "slower", "down") if needed else ("slower", "down"):

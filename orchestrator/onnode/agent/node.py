@@ -133,9 +133,9 @@ class EngineState(NamedTuple):
 
 
 def removal(node: Node, container: str) -> list[list[str]]:
-    """The last command's status shows success.
+    """Return commands; the last shows success.
 
-    A single command would make podman wait ten seconds if TERM is ignored, and fail if the monitor
+    With a single command podman would wait ten seconds if TERM is ignored, and fail if the monitor
     was killed with its client.
     """
     end = [["stop", "--time", "0", container]] if node.settings.engine == "podman" else []
@@ -173,7 +173,7 @@ def this_node(program: Program, settings: Settings) -> Node:
 
 
 def runs_environment(node: Node) -> bytes:
-    """Read it as the loop wrote it. Raises OSError."""
+    """Return the environment as the loop wrote it. Raises OSError."""
     text, wanted = read_bytes(node.layout.environment), os.environ.get(ENVIRONMENT_SHA256, "")
     if wanted and hashlib.sha256(text).hexdigest() != wanted:
         path = os.fspath(node.layout.environment)

@@ -1,8 +1,6 @@
-"""Observers of a run: its output, its transport, drift of host settings, its start. That of the
-container's content is in inside.py.
+"""Observers of a run: output, transport, drift of host settings, start (content: inside.py).
 
-All share a seam (begin, feed, run_ended, is_done, end): a new observer is a class and a line in
-NodeRun, in whose order they are called.
+A new observer is a subclass of Observer and a line in NodeRun, in whose order they are called.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from .node import Node
 from .tuning import Answer, Tuning, drift
 
 MOST_STEP_S = 120.0
-"""Longest counted time between two readings of the clock: a suspended node has not seen a hang."""
+"""Longest counted time between two clock readings: a suspended node saw no hang."""
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
 _MOST_FILES, _FILE_BYTES = 256, 1 << 20
@@ -79,7 +77,7 @@ class RunOutput(StopFinder):
         self._clock = clock
         self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
         self._began = self._interval_s = 0.0
-        """Time of run_start or the last evaluation; longest time between two of these."""
+        """Time of run_start or the last evaluation; longest time between two."""
         self.transports = Transports()
 
     def feed(self, piece: bytes) -> None:
@@ -108,14 +106,14 @@ class RunOutput(StopFinder):
 
 DRIFT_S = 10
 TRANSPORT_S = 60
-"""All processes report the network within this time of the first."""
+"""After the first process, all report the network within this time."""
 FILES_S = 30
-"""Time between two looks for RCCL's files, until a file names a network."""
+"""Interval of looks for RCCL's files, until a file names a network."""
 
 
 class Observer:
-    """A part of a run's record. A withdrawn run has no `begin` and no `end`; one stopped before its
-    start has only an `end`."""
+    """A part of a run's record. A withdrawn run has no `begin` and no `end`, a run stopped before
+    its start only an `end`."""
 
     is_done = True
     """False: the record of the run waits for it."""
@@ -155,8 +153,8 @@ class OutputObserver(Observer):
 
 
 class TransportObserver(Observer):
-    """RCCL's network, reported a minute after its first line, and at the end. RCCL writes to the
-    log, or to the files of NCCL_DEBUG_FILE."""
+    """RCCL's network, reported a minute after its first line in the log or the files of
+    NCCL_DEBUG_FILE, and at the end."""
 
     def __init__(self, node: Node, waiting: Waiting, attempt: str, heard: OutputObserver) -> None:
         self._node, self._waiting, self._attempt = node, waiting, attempt
@@ -203,7 +201,7 @@ class TransportObserver(Observer):
             self._read_later()
 
     def _read(self) -> None:
-        """Read the starts of the files: RCCL names its network before it is used."""
+        """Read the files' starts: RCCL names its network before use."""
         for path in sorted(set(glob(self._pattern)) - self._before)[:_MOST_FILES]:
             with contextlib.suppress(OSError):
                 if os.path.islink(path):  # the training can make links to anything
@@ -258,8 +256,7 @@ class DriftObserver(Observer):
 
 
 class StartObserver(Observer):
-    """How warm the start was: its number among the runs prepared in the container (1: the first),
-    and the content of the caches."""
+    """How warm the start was: the run's number in the container (1: the first), and the caches."""
 
     def __init__(self, container_run: int, cache: dict[str, Any]) -> None:
         self._about = {"container_run": container_run, "cache": cache}

@@ -17,9 +17,8 @@ _INTERFACE = re.compile(r"[!-.0-~]{1,64}")
 
 @dataclass
 class Port:
-    """A port of an RDMA device, as in network.json; `home`: its folder in /sys. `port`: DEVICE, or
-    DEVICE:PORT with several ports, as in NCCL_IB_HCA. `gid_indexes`: rows with RoCE v2 addresses
-    over IPv4."""
+    """A port of an RDMA device, as in network.json. `home`: its folder in /sys; `port`: DEVICE or
+    DEVICE:PORT, as in NCCL_IB_HCA; `gid_indexes`: rows with RoCE v2 addresses over IPv4."""
 
     home: str
     port: str

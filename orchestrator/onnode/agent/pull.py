@@ -29,10 +29,9 @@ _LAYER = re.compile(r"([0-9a-f]{12}): (.*)")
 
 
 def pause_s(output: str, tries: int, left_s: float) -> int | None:
-    """None: give up. `words`: the engine's last output.
+    """None: give up. `output`: the engine's last line.
 
-    A busy registry, a time-out and a broken connection are transient; a missing or refused image is
-    not.
+    Busy registries, time-outs and broken connections pass; a missing or refused image does not.
     """
     passes = _BUSY.search(output) or (_PASSING.search(output) and not _FINAL.search(output))
     pause = min(_FIRST_PAUSE_S << min(tries - 1, 9), _LONGEST_PAUSE_S)
@@ -51,7 +50,7 @@ class Progress:
 
     @property
     def text(self) -> str:
-        """The number of layers done, or the last line of an engine without counts."""
+        """Layers done, or the last line of an engine without counts."""
         done = sum(state in ("Pull complete", "Already exists") for state in self._layers.values())
         return (
             f"{done} of {count(len(self._layers), 'layer')}"

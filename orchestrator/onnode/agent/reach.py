@@ -1,5 +1,5 @@
-"""Connects to the hosts outside that runs reach while they start, and to the registry of an image
-to pull; through the proxy, if any. Nothing is sent."""
+"""Connects to the outside hosts that starting runs reach, and to the registry of an image to pull;
+through the proxy, if any. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LIMIT_S = 5
 
 
 def reach(node: Node, engine: EngineState) -> Rows:
-    """Warn about hosts without an answer: a cache in the image may do without them, and an image
-    can be loaded from a file."""
+    """Warn about hosts without an answer: caches may do without them, and images may come from
+    files."""
     settings = node.settings
     uses = dict(entry.split("\t", 1) for entry in settings.reaches)
     ways = dict.fromkeys(uses, proxy_variables(node, os.environ))
@@ -69,9 +69,8 @@ def proxy_variables(node: Node, environment: Mapping[str, str]) -> dict[str, str
 
 
 def registry_of(node: Node, engine: EngineState) -> tuple[str, dict[str, str]]:
-    """Return the registry (HOST or HOST:PORT) from which this node pulls, and the proxy's variables
-    on the way there. "": no pull, or the engine goes another way, by a mirror or a proxy whose
-    password is hidden."""
+    """Return the registry (HOST or HOST:PORT) from which this node pulls, and the variables of the
+    proxy to it. "": no pull, or by a mirror, or a proxy with a hidden password."""
     settings = node.settings
     if engine.state != "up" or engine.image_id or settings.pull != "missing":
         return "", {}

@@ -1,7 +1,7 @@
 """Runs on the host: a process next to the agent starts them and reaps their remains.
 
-Orphans become the reaper's children (child subreaper), a run's first process dies with the reaper,
-and after the agent's death the reaper ends all of its children.
+Orphans become its children (child subreaper), a run's first process dies with it, and after the
+agent's death it ends all of its children.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Reaper:
         try:
             self._begin()
             waiting = Waiting()
-            # A signal to the whole job is for the agent: nothing waits for it here.
+            # Signals to the whole job are for the agent.
             waiting.start_release()
             waiting.watch_lines(self._requests, self._do, self._close)
             waiting.wait(self._is_left)
@@ -151,8 +151,7 @@ class _Reaper:
             os.write(self._messages, f"{self._run} {text}\n".encode())
 
     def _reap(self) -> bool:
-        """Reap ended processes; while `_killing`, kill the others, whose children come next. Return
-        whether to continue."""
+        """Reap ended processes; while `_killing`, kill the others. Return whether to continue."""
         left, ended = True, None
         try:
             while (reaped := os.waitpid(-1, os.WNOHANG))[0]:

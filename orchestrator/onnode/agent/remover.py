@@ -1,7 +1,7 @@
-"""A process that removes a container if the agent and the engine's client are both killed, or if
-the agent hands it over.
+"""A process that removes a container if agent and engine client are killed, or if the agent hands
+it over.
 
-An engine removes only containers that ran: a client killed between `create` and `start` leaves its
+Engines remove only containers that ran: a client killed between `create` and `start` leaves its
 container.
 """
 
@@ -16,8 +16,8 @@ from .node import Node, removal
 
 MADE_S = (0, 1, 2, 4)
 LATEST_S = (*MADE_S, 8, 16, 32)
-"""Pauses before each try: for a container that ran, and for one that a busy engine is still
-creating."""
+"""Pauses before each try: for a container that ran, and for a container that a busy engine still
+creates."""
 
 # Its input ends with both of them; signals to the job are for the agent.
 _SCRIPT = f"""

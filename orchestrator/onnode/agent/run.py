@@ -1,7 +1,7 @@
-"""A run on a node: its script, its log, its end, its record.
+"""A run on a node: script, log, end, record.
 
-Its shell reads the script from a pipe; its end, which starts the training, comes with the
-loop's go. So neither the shell's start nor the environment costs time between two runs.
+Its shell reads the script from a pipe. The last line, which starts the training, comes with the
+loop's go, so shell and environment cost no time between two runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .observers import (
 from .tuning import Tuning
 
 ENDED_BY_US, NO_CONTAINER = 143, 125
-"""Exit codes of a run that was stopped, and of one whose container (or reaper) ended."""
+"""Exit codes of a stopped run, and of a run whose container (or reaper) ended."""
 OUTPUT_S, KILL_S, CLEAR_S = 5, 10, 5
 
 
@@ -108,7 +108,7 @@ class NodeRun:
         self._word = "withdrawn"
 
     def stop(self, kill_s: float = KILL_S) -> None:
-        """End it: TERM, and KILL after `kill_s`. Remains of an ended run are no longer awaited."""
+        """End it: TERM, and KILL after `kill_s`; await no remains of an ended run."""
         if self._code is not None:
             self._end_output()
         elif not self._is_stopped:
@@ -196,11 +196,11 @@ class NodeRun:
         return bool(piece)
 
     def note(self, text: str) -> None:
-        """Write our own line into its log."""
+        """Write the agent's line into its log."""
         self._pipes.keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
 
     def close(self) -> None:
-        """Keep its files, write its record, report its end; by force if necessary."""
+        """Keep its files, write its record, report its end."""
         if self.over:
             return
         self.over = True
@@ -238,7 +238,7 @@ class NodeRun:
 
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
-    """Move a run's files in /results to `folder`, before the next run overwrites them."""
+    """Move a run's files in /results to `folder`."""
     try:
         names = set(os.listdir(node.results)) - _mounted(node.settings)
         if names:

@@ -1,7 +1,7 @@
 """A node's scratch folder: temporary files and compile caches that outlive a job's containers.
 
-A cache belongs to an image, GPU architecture and user: a cache of another tool chain is worse than
-an empty cache. It ends with the job, unless the site keeps it.
+A cache belongs to an image, GPU architecture and user: that of another tool chain is worse than an
+empty cache. It ends with the job, unless the site keeps it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_ENTRIES, _LOOK_S, _REMOVE_S = 20_000, 1.0, 10
 
 
 class Scratch:
-    """The node's folder for an image. Raises Failed if it cannot be made."""
+    """The node's folder for an image. Raises Failed."""
 
     def __init__(self, node: Node, waiting: Waiting, image_id: str) -> None:
         settings = node.settings
@@ -49,7 +49,7 @@ class Scratch:
             raise Failed(
                 "storage", f"{top} does not exist on this node (container.scratch of the site)"
             )
-        # Only this user may enter the folder; the container's root may be any user there.
+        # Only this user may enter; the container's root may be any user there.
         with failing("storage", f"cannot write to {top} (container.scratch of the site)"):
             for folder in filter(None, (self.folder, keeps)):
                 self._private(folder)

@@ -14,11 +14,11 @@ from .gpu import gib
 from .node import EngineState, Node, Rows, listed
 
 UNPACKED = 4
-"""Room for an image, as a multiple of its compressed size: its layers, which the engine keeps until
-they are unpacked (in containerd's store for good), and three times as much unpacked. Images with
-ROCm grow three- to fourfold: over 20 GB become almost 80 GB (michaelfeil/infinity issue 555)."""
+"""Room for an image, as a multiple of its compressed size: layers, which stay until they are
+unpacked (in containerd's store for good), and three times as much unpacked. Images with ROCm grow
+three- to fourfold: over 20 GB become almost 80 GB (michaelfeil/infinity issue 555)."""
 PLENTY = 250 * 10**9
-"""With more free space the registry is not asked: every question counts against its rate limit."""
+"""With more free space the registry is not asked, which has a rate limit."""
 
 
 def free_space(node: Node, state: EngineState) -> Rows:
@@ -127,7 +127,7 @@ def _registry_bytes(node: Node, name: str) -> int:
 
 
 def _manifest(node: Node, name: str) -> dict[str, Any]:
-    # This process is the check's own. Older clients refuse the command without this variable.
+    # The process is the check's own. Older clients require the variable.
     os.environ["DOCKER_CLI_EXPERIMENTAL"] = "enabled"
     settings = node.settings
     engine = with_proxy(settings.engine_command, settings.proxy, ("docker", "podman"))

@@ -32,8 +32,8 @@ _KEY = str.maketrans(" /", "__")
 def read_json(text: str) -> Values:
     """Read all JSON documents in a tool's output, among any other lines.
 
-    Forms differ between versions (a list, or a member `gpu_data`; units; case of keys), so look
-    values up by the end of their path.
+    Forms differ between versions (lists, a member `gpu_data`, units, case): look values up by the
+    end of their path.
     """
     values: Values = []
     at = 0
@@ -71,8 +71,8 @@ def by_gpu(values: Values) -> Iterator[tuple[int, str, str, str]]:
 
 
 def tools_limit(node: Node) -> float:
-    """Seconds for all tools of a check together. Some drivers keep amd-smi for a minute: the other
-    half of the limit is for the driver's files."""
+    """Seconds for all tools of a check. Some drivers keep amd-smi for a minute: half of the limit
+    is left to the driver's files."""
     return node.settings.preflight_check_s / 2
 
 
@@ -97,8 +97,7 @@ class Smi:
         self._until = until or time.monotonic() + self._seconds
 
     def ask(self, *commands: str) -> Values:
-        """Return the values of the first command with JSON; [] if no command has any, or the tools'
-        time is over."""
+        """Return the values of the first command with JSON; [] without any, or out of time."""
         for name, *arguments in (
             command.split() for command in commands if command.split()[0] in self.paths
         ):

@@ -1,7 +1,7 @@
 """Host settings before and after a run (docs/tuning.md).
 
-runtime_tunables.sh alone decides whether a setting holds. Its verb `watch` answers while the node
-is held, so that a check costs no process.
+runtime_tunables.sh alone decides whether a setting holds. Its verb `watch` lives as long as the
+agent, so that a check costs no process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FoundKnob(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A row of an apply or a revert. `word`: ok, failed, unsupported; complete in the last row."""
+    """A row of an apply or revert. `word`: ok, failed, unsupported; complete in the last."""
 
     name: str
     wanted: str
@@ -58,7 +58,7 @@ class _Row(NamedTuple):
 
 
 class _Reply(NamedTuple):
-    """Exit status and rows of the script. `problem`: why it did not finish, or ""."""
+    """The script's exit status and rows. `problem`: why it did not finish, or ""."""
 
     status: int
     rows: list[_Row]
@@ -86,7 +86,7 @@ def missing(knobs: Answer) -> str:
 
 
 def drift(knobs: Answer) -> list[dict[str, Any]]:
-    """Set settings that do not hold, for a node's record of a run."""
+    """Settings of mode `set` that do not hold, for a run's record."""
     return [
         {"knob": knob.name, "wanted": knob.wanted, "found": knob.value, "need": knob.need}
         for knob in knobs or []
@@ -132,8 +132,8 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Return the failures. A failure of anything else that is served meanwhile, such as the log
-        of a run, is reported, and the script runs again."""
+        """Return the failures. Another failure meanwhile, such as of a run's log, is reported, and
+        the script runs again."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
             try:
@@ -150,7 +150,7 @@ class Tuning:
 
     def _call(self, action: str) -> _Reply:
         """Signals to the whole job do not interrupt the script."""
-        # Root runs the text that was read at the start: it may not see the storage.
+        # Root may not see the storage, so it runs the text read at the start.
         with self._node.open_log() as errors:
             status, output = self._waiting.call(
                 self._argv(action), patient=True, shielded=True, errors=errors, given=self._script
@@ -246,12 +246,11 @@ class Tuning:
     # ---- facts
 
     def take_contents(self, contents: Mapping[str, str]) -> None:
-        """Part -> hash at the container's start. Leaves out caches: a node's fill up with its first
-        run."""
+        """Keep part -> hash at the container's start, except caches, which the first run fills."""
         self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
 
     def report_facts(self, image: str) -> None:
-        """Only if changed, and in pieces: srun cuts long lines."""
+        """Report changed facts, in pieces: srun cuts long lines."""
         from .facts import collect
 
         facts = collect(

@@ -31,7 +31,7 @@ def remedy(settings: Settings, kind: str) -> str:
 
 
 def verdict(settings: Settings, kind: str) -> Rows:
-    """Yield the row of the check `engine` for such an engine."""
+    """Yield the row of the check `engine`."""
     name = settings.engine
     if kind == "userns-remap":
         text = f"{name} maps users (userns-remap): a container cannot reach the folders of the job"

@@ -1,4 +1,4 @@
-"""A job's nodes with and without a scheduler; those of a Slurm job are in slurm.py."""
+"""A job's nodes with and without a scheduler (Slurm: slurm.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..policy.job_state import JobEnd
 
 
 class OtherCopy(Exception):
-    """The scheduler started the batch script on several nodes; the copy on `node` works."""
+    """The batch script runs on several nodes; the copy on `node` works."""
 
     def __init__(self, job_id: str, node: str) -> None:
         super().__init__(
@@ -62,8 +62,7 @@ class JobAllocation:
         return None
 
     def job_end(self) -> JobEnd | None:
-        """None without an answer. Without a scheduler the job runs, and only a person sends it
-        signals."""
+        """None without an answer. Without a scheduler the job runs; signals come from people."""
         return JobEnd("JobState=RUNNING")
 
     def keep_mark(self, word: str) -> None:
@@ -81,7 +80,7 @@ class LocalAllocation(JobAllocation):
     name = "local"
 
     def __init__(self, environment: dict[str, str], count: int, world: World) -> None:
-        """`count`: nodes of all simultaneous runs, and spares."""
+        """`count`: with spares, for all simultaneous runs."""
         self.world, me = world, world.holder()
         self.job_id = environment.get("ORCH_JOB_ID") or f"local-{me.pid}-{me.start}"
         host = me.host.split(".")[0]

@@ -24,9 +24,9 @@ from .step import NodeDeadline, stalled_s
 GATE_S = 300.0
 """Limit to get ready: dropping a large node's caches takes minutes."""
 SIGNAL_S = 2.0
-"""A cancelled job's processes all get their signals within this time, the loop too."""
+"""A cancelled job's processes, and the loop, get their signals within this time."""
 STOP_S = 25.0
-"""Limit for a stopped run's ends: its nodes kill it after 10 s and record that within 20."""
+"""Limit for a stopped run's end: nodes kill it after 10 s and record that within 20."""
 PORTS = 100
 """Ports tried for MASTER_PORT."""
 _CACHE_CLEAR = (
@@ -98,8 +98,8 @@ class Attempt:
         )
 
     def _port(self) -> int:
-        """Different for jobs, runs and attempts, and below the kernel's own range. Another job may
-        have drawn it: on this host the first free port is used."""
+        """Differs between jobs, runs and attempts, and lies below the kernel's range. Another job
+        may have it: on this host, the first free port is taken."""
         job = self._job
         first = job.port_base + 37 * self._run + 7 * self._number
         ports = [10000 + (first + step) % 22000 for step in range(PORTS)]
@@ -168,7 +168,7 @@ class Attempt:
         text = "".join("\t".join(row) + "\n" for row in self._start_rows())
         table = layout.start_table(self._run, self._number)
         replace_file(table, text.encode(), sync=False, files=files)
-        # A file of its own: on NFS two hosts must not append to the same file.
+        # A separate file: on NFS two hosts must not append to the same.
         event = _CACHE_CLEAR % job.world.wall_ms() if job.settings.clear_caches == 1 else ""
         files.write(layout.cache_log(self._run, self._number), event.encode())
 
@@ -254,7 +254,7 @@ class Attempt:
     # ---- after the run ----
 
     def _await_signal(self) -> Flow:
-        """After the run's signal, the loop's own may follow: nodes of an ending job are not blamed.
+        """After the run's signal, the loop's may follow: nodes of an ending job are not blamed.
         Value: whether the scheduler did not answer."""
         now = self._job.world.now
         deadline = now() + SIGNAL_S
@@ -277,7 +277,7 @@ class Attempt:
         job, group, reports = self._job, self._group, self._reports
         stops, errors, started = dict(reports.stops), dict[str, str](), False
         if not problem and not any(stops.values()):
-            # It may have finished before its node or its storage was lost.
+            # It may have finished before its node or storage was lost.
             stops.update(self._stops_in_logs())
         if not problem and not any(stops.values()):
             errors, started = self._errors()

@@ -18,20 +18,19 @@ _HELP = "; run as root, give the site a sudo prefix, or set clear_caches: false"
 
 
 class Gate:
-    """The nodes' replies to `prepare` (settings verified, caches dropped), and their own failures
-    until the attempt ends."""
+    """The nodes' replies to `prepare` (settings verified, caches dropped), and later failures."""
 
     def __init__(self, run: int, ranks: Sequence[str]) -> None:
         self.run, self.ranks = run, tuple(ranks)
         self.prepared: dict[str, list[str]] = {}
         """Node -> time it was ready (ms), KiB in its caches before and after."""
         self.failed: dict[str, str] = {}
-        """Node -> its own reason to give up, such as its storage or a setting."""
+        """Node -> its reason to give up, such as its storage."""
         self.cannot_drop: set[str] = set()
         """Nodes that cannot drop their caches, in any container."""
         self._refused: dict[str, str] = {}
         self._waits_for_all = True
-        """False: nodes without a reply did not get their full time."""
+        """False: nodes without a reply lacked time."""
 
     def take(self, event: Event) -> None:
         node, parts = event.node, event.parts
@@ -51,7 +50,7 @@ class Gate:
         self._refused = dict(reasons)
 
     def take_gone(self, reasons: Mapping[str, str]) -> None:
-        """Dead nodes: the gate closes, and unanswered nodes are not to blame."""
+        """Dead nodes: the gate closes; nodes without a reply are not to blame."""
         self._refused = {**reasons, **self._refused}
         self._waits_for_all = False
 
@@ -105,7 +104,7 @@ class AttemptReports:
         self.inside: dict[str, dict[str, str]] = {}
         """Node -> part -> hash: its container's content at the end."""
         self.was_signalled = False
-        """Ended by others, such as Slurm, before the loop ended it."""
+        """Ended by others, such as Slurm, before the loop."""
         self._members = frozenset(ranks)
         self._is_stopped = False
         self._has_news = True
@@ -159,7 +158,7 @@ class AttemptReports:
         return news
 
     def stop(self) -> None:
-        """From now on, the loop causes the exits."""
+        """The loop causes the next exits."""
         self._is_stopped = True
 
     @property
@@ -177,11 +176,11 @@ EVIDENCE_S = 60.0
 """Nodes take at most 45 s (agent/evidence.py)."""
 PING_S = 30.0
 MOST_LOOKS = 3
-"""How often evidence of silences before a hang is gathered, per attempt."""
+"""Looks at silences before a hang, per attempt."""
 RESUMED_S = 120.0
-"""Output for this long: a silent run continues. A failing run prints its last lines."""
+"""After output for this long a silent run continues; failing runs print last lines."""
 PULSE_S = 60.0
-"""Interval of recorded `pulse` events. Changes of the silence's stage are recorded at once."""
+"""Interval of `pulse` events; new stages of silence are recorded at once."""
 
 
 def ping_interval_s(settings: Settings) -> float:
@@ -193,7 +192,7 @@ def ping_interval_s(settings: Settings) -> float:
 
 
 class Look:
-    """Evidence of a silence that is no hang yet: the run may end before it is."""
+    """Evidence of a silence that may become a hang."""
 
     def __init__(self, group: Group, reports: AttemptReports) -> None:
         self._group, self._reports = group, reports
@@ -210,8 +209,7 @@ class Look:
         return self._asked is not None
 
     def check(self, quiet: Silence, left: list[str], now: float) -> None:
-        """Ask for evidence of an odd silence; record the answers; forget them when output
-        resumes."""
+        """Ask for evidence of an odd silence; record the answers until output resumes."""
         if self._asked is None:
             if quiet.is_odd and self._count < MOST_LOOKS:
                 self._ask(now)
@@ -245,7 +243,7 @@ class Look:
 
 
 class HangWatch:
-    """Watches an attempt. `stop_reason`: why it is ended early, or ""."""
+    """Watches an attempt. `stop_reason`: why it ends early, or ""."""
 
     def __init__(self, group: Group, reports: AttemptReports) -> None:
         self.stop_reason = ""
@@ -266,7 +264,7 @@ class HangWatch:
             group.record.note("sockets", detail={"told": detail, "reason": reason})
             self.sockets = [node for node, use in reports.transports.items() if use.other]
             self.stop_reason = reason
-        elif not reports.exits:  # else the others end soon; often only the first has printed
+        elif not reports.exits:  # else the others end soon
             self.stop_reason = yield from self._check_silence(left, now)
 
     def _check_silence(self, left: list[str], now: float) -> Flow:
@@ -288,7 +286,7 @@ class HangWatch:
         return f"{reason}; evidence in {folder}"
 
     def _note_pulse(self, quiet: Silence, now: float) -> None:
-        """About once a minute; this also shows that the loop lives."""
+        """About once a minute, which also shows that the loop lives."""
         if quiet.stage != self._stage or now >= self._pulse_due:
             self._stage, self._pulse_due = quiet.stage, now + PULSE_S
             self._group.record.note("pulse", detail=quiet.detail(self._reports.id))

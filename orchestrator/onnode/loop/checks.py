@@ -19,8 +19,7 @@ from .step import GroupRecord, GroupStep
 
 
 class GroupChecks:
-    """The checks of a group's nodes. Markers are files by which this host and the nodes test the
-    shared storage."""
+    """The checks of a group's nodes. Markers are files that test the shared storage."""
 
     def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:
         self._job, self._record, self._name = job, record, name
@@ -57,7 +56,7 @@ class GroupChecks:
         return {"ORCH_MARKER": self._marker, "ORCH_MARKER_TEXT": self._text}
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
-        """Record nodes whose markers stay invisible here for a check's limit."""
+        """Record nodes whose markers stay invisible for a check's limit."""
         if not self._marker:
             return
         now = self._job.world.now
@@ -66,10 +65,8 @@ class GroupChecks:
         verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
         while missing and not self._job.end_state:
-            with suppress(OSError):
-                self._job.world.files.names(
-                    self._job.layout.preflight
-                )  # NFS reads the folder again
+            with suppress(OSError):  # NFS reads the folder again
+                self._job.world.files.names(self._job.layout.preflight)
             missing = [node for node in missing if not self._sees(node)]
             if not missing or now() >= deadline:
                 break
@@ -150,7 +147,7 @@ class GroupChecks:
 
 
 PULL_GRACE_S = 60.0
-"""Nodes end a pull at the limit; after this time more, it has failed."""
+"""Nodes end a pull at the limit; after this time more, it fails."""
 
 
 class Pulls:

@@ -1,4 +1,4 @@
-"""The job, with or without a set, as its groups of nodes use it; its status."""
+"""The job, with or without a set, as its groups use it; its status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JobStatus:
         """The last started attempt; 0 before the first."""
         self.warnings: list[str] = []
         self.excluded: list[dict[str, Any]] = []
-        """Nodes excluded for this job, or blamed: used only if too few others are left."""
+        """Excluded nodes, and blamed nodes: used only if too few others are left."""
         self.edited: list[str] = []
         """The bundle's files with accepted edits."""
         self._problem = ""
@@ -63,7 +63,7 @@ class JobStatus:
         self.run, self.attempt = run, attempt
 
     def complete(self, run: int) -> None:
-        """Nothing is left to do of the runs up to `run`."""
+        """Count the runs up to `run` as done."""
         self.run = run
 
     def warn(self, text: str) -> bool:
@@ -77,14 +77,14 @@ class JobStatus:
         self.edited = list(files)
 
     def fail_to_write(self, problem: str) -> bool:
-        """Set why the record could not be written, or ""; return whether that is new."""
+        """Keep `problem`, or ""; return whether it is new."""
         is_new = problem not in ("", self._problem)
         self._problem = problem
         return is_new
 
 
 ANSWERS = 3
-"""How often the scheduler is asked whether the job ends: no answer is not a no."""
+"""Questions to the scheduler whether the job ends: no answer is not a no."""
 
 
 class ActiveGroup(Protocol):
@@ -111,8 +111,7 @@ class JobContext:
     unique: frozenset[str] = frozenset()
     """The runs' variables that differ per job."""
     end_state = ""
-    """The state in which the job will end, or "closing"; nothing more is started. "" before
-    that."""
+    """The job's last state, or "closing": nothing more is started. "" before that."""
 
     def __init__(
         self, program: Program, settings: Settings, layout: Layout, world: BatchHost
@@ -141,8 +140,8 @@ class JobContext:
         return True
 
     def check_for_end(self) -> bool | None:
-        """Return whether the job is ending; None without an answer. Call this before nodes are
-        blamed."""
+        """Return whether the job is ending; None without an answer. Call it before blaming
+        nodes."""
         return bool(self.end_state)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
@@ -154,12 +153,12 @@ class JobContext:
     def compare_with_runs(
         self, facts: Mapping[str, Mapping[str, str]], note: Callable[[dict[str, Any]], object]
     ) -> str:
-        """Compare node facts with those of the runs that count; return why no run starts, or "".
-        `note` records the decision."""
+        """Compare node facts with counted runs; return why no run starts, or "". `note` records
+        that."""
         return ""
 
     def meet(self, group: int) -> Flow:
-        """Wait for the first nodes of the other groups, within a limit."""
+        """Wait for the other groups' first nodes, within a limit."""
         yield from ()
 
     def take_image(self, image: str) -> None:
@@ -246,7 +245,7 @@ class SetContext(JobContext):
         return ""
 
     def _list_changes(self, differences: Sequence[FactChange]) -> str:
-        """Return the changes in the containers, as the end of a sentence."""
+        """Return changes in containers, as the end of a sentence."""
         inside = [change for change in differences if change.field.startswith(INSIDE)]
         texts = [
             self._list_differences(change.field, change.before, change.value) for change in inside
@@ -254,8 +253,8 @@ class SetContext(JobContext):
         return "".join(f": {text}" for text in dict.fromkeys(filter(None, texts)))
 
     def compare_after(self, state: RunRecord, inside: Mapping[str, Mapping[str, str]]) -> str:
-        """Compare the containers at a run's end with earlier runs; return the difference, or "".
-        Raises OSError."""
+        """Compare containers at a run's end with earlier runs; return the difference, or "". Raises
+        OSError."""
         runs = self.folder.start_facts(inside=True)
         before = known(facts for facts in runs if facts[0] != state.run)
         text = judge_end(state.run, inside, before, self._list_differences)
@@ -339,7 +338,7 @@ class SetContext(JobContext):
     # ---- the end of the job ----
 
     def is_ending(self) -> bool:
-        """Return whether the set is being closed, also by a signal since the last wait."""
+        """Return whether the set closes, also by a signal since the last wait."""
         self.reactor.notice()
         self.take_signals()
         return bool(self.end_state)
@@ -348,12 +347,12 @@ class SetContext(JobContext):
         """The first signals close the set."""
         if self.reactor.signals and not self.end_state:
             self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
-            # Recorded before the scheduler is asked: time may not suffice for an answer.
+            # First: time may not suffice for the scheduler's answer.
             self._end_as(*ending(self.unexplained, JobEnd()))
             self.ask_why()
 
     def check_for_end(self) -> bool | None:
-        """The scheduler may signal other processes first, so it is asked."""
+        """Also ask the scheduler, which may signal other processes first."""
         if self.is_ending():
             return True
         answers = (self.allocation.job_end() for _ in range(ANSWERS))
@@ -384,7 +383,7 @@ class SetContext(JobContext):
     def _end_as(self, state: str, reason: str) -> None:
         self.end_state, self.end_reason = state, reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` continues")
-        # Before anything else: time may not suffice for more.
+        # First: time may not suffice for more.
         if self.status.state:
             self.write(state, reason)
 

@@ -19,7 +19,7 @@ from .step import MAX_SAID, WORD_BYTES
 
 Moments = Generator[float, None, None]
 Take = Callable[[str, str, "list[str]"], bool]
-"""Takes a message, its node and its fields; returns whether it is an answer."""
+"""Takes a message, its node and fields; returns whether it answers."""
 NUMBERS = {"deep-ready": (0, 1, 3), "deep": (3, 4, 5, 6, 7)}
 """Message -> indices of its numeric fields."""
 
@@ -84,8 +84,8 @@ def deep_step(
 ) -> Generator[float, None, DeepVerdict]:
     """Measure until the search is over. Value: its verdict. Yields times of World.now.
 
-    Resume it after messages, at the end of the step or the set, and at the yielded time. When it
-    returns, the nodes had ten seconds to end: kill the step.
+    Resume it after messages, at the end of step or set, and at the yielded time. Kill the step
+    afterwards: its nodes had ten seconds to end.
     """
     clock = world.now
     began = clock()
@@ -128,8 +128,8 @@ class _Driver:
     ) -> Moments:
         """Pass messages of `nodes` to `take` until each has answered.
 
-        The others are lost: `late`, or the step ended (`cut`). Images may print anything, so only
-        valid messages count.
+        The others are lost: `late`, or the step ended (`cut`). Images may print anything: invalid
+        messages are skipped.
         """
         deadline, missing = self.clock() + seconds, list(nodes)
         while missing and not self.ended():
@@ -173,7 +173,7 @@ class _Driver:
         self.results = [GroupResult() for _ in wanted.groups]
         # Node -> index of its group.
         self.place = {node: index for index, group in enumerate(wanted.groups) for node in group}
-        # RCCL's first meeting over many nodes takes tens of seconds.
+        # RCCL's first meeting of many nodes takes tens of seconds.
         limit = _given("LIMIT_S", 120)
         limit = (limit + 1) // 2 if wanted.short else limit
         groups = [
@@ -188,7 +188,7 @@ class _Driver:
             "groups": groups,
         }
         self.step.send({**request, "bytes": _given("BYTES", 512 << 20)})
-        # Nodes keep the limit themselves; GRACE_S detects dead nodes.
+        # Nodes keep the limit; GRACE_S detects dead nodes.
         seconds = limit + _given("GRACE_S", 15)
         late, cut = "no answer to a measurement", "the step ended in the middle of a measurement"
         yield from self.collect(self.place, seconds, late, cut, self.take_answer)

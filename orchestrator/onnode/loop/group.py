@@ -1,4 +1,4 @@
-"""A group's nodes for the life of the job: chosen, made ready, renewed, released."""
+"""A group's nodes during the job: chosen, made ready, renewed, released."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .step import GroupRecord, GroupStep, NodeDeadline
 
 
 class Group:
-    """Nodes that work together on a run at a time."""
+    """Nodes that work together, on a run at a time."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Group:
         self.rdma_expected = False
         self._choosing = False
         self._retries = 0
-        """Starts that are left without a newly excluded node."""
+        """Remaining starts without a newly excluded node."""
         settings = {**vars(self.settings), "data": {}}  # decisions need no folders
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
@@ -66,9 +66,9 @@ class Group:
     # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
-        """Make as many nodes ready as the system has; exclude unfit nodes while others remain.
+        """Make the system's number of nodes ready; exclude unfit nodes while others remain.
 
-        Value: False if that failed; `problem` has the reason.
+        Value: False on failure; `problem` has the reason.
         """
         self._retries = 1
         while True:
@@ -92,7 +92,7 @@ class Group:
                 return False
             if place.unusable(self.state) == before:
                 if not (self._retries and (step_ended or not is_clear)):
-                    return False  # no node is to blame, and others would do no better
+                    return False  # no node is to blame
                 self._retries -= 1
                 self.job.log(f"{self.problem}; once more")
             yield from self.release()
@@ -135,7 +135,7 @@ class Group:
         }
 
     def wait_for(self, word: str, nodes: Sequence[str]) -> Flow:
-        """Wait until each of `nodes` has sent `word` or failed. Image pulls precede the time limit.
+        """Wait until each of `nodes` has sent `word` or failed; the limit counts after image pulls.
 
         Value: False at the end of set or step.
         """
@@ -152,7 +152,7 @@ class Group:
                 for node in silent:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
-                self._update_lost()  # no step starts on a node that has left the job
+                self._update_lost()  # no step starts on a removed node
                 last = self.step.complaints.last_lines
                 reason = f"the step ended without a word from {fold(silent)}: {last}"
                 self.problem = (
@@ -190,7 +190,7 @@ class Group:
             self._update_lost()
 
     def _choose(self, nodes: Sequence[str], first: bool, deep: bool) -> Flow:
-        """Value: False if that failed; `problem` has the reason."""
+        """Value: False on failure; `problem` has the reason."""
         if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
@@ -209,7 +209,7 @@ class Group:
         return [node for node in nodes if node not in self.state.failed]
 
     def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
-        """Assign the ranks; False if there are too few nodes. `send`: to the nodes, too."""
+        """Assign the ranks, and `send` them to the nodes; False with too few nodes."""
         placement = place.choose(self.state, nodes, first=first)
         if placement is None:
             return False
@@ -265,7 +265,7 @@ class Group:
         return True
 
     def order_ranks(self) -> None:
-        """Number the nodes as torchrun does, so that rank 0 is the same."""
+        """Number the nodes like torchrun, so that rank 0 is the same."""
         before, ranks = self.state.workers, place.in_order(self.state)
         if len(ranks) > 1:
             self.record.note("ordered", detail={"ranks": ranks})
@@ -274,8 +274,7 @@ class Group:
             self.job.write()
 
     def meeting(self) -> dict[str, Any]:
-        """Return the rendezvous: `master` is MASTER_ADDR, `hosts` the wanted lines of
-        /etc/hosts."""
+        """Return the rendezvous: `master` is MASTER_ADDR, `hosts` lines of /etc/hosts."""
         ranks, settings = self.state.workers, self.settings
         reports = {node: self.state.reports[node] for node in ranks}
         master = self.job.allocation.master(ranks)
@@ -292,7 +291,7 @@ class Group:
     # ---- comparing nodes ----
 
     def _compare(self, nodes: Sequence[str]) -> str:
-        """Fail nodes unlike the others. Return why the set stops, or ""."""
+        """Fail nodes unlike the others; return why the set stops, or ""."""
         if self.settings.nnodes < 2 or len(nodes) < 2:
             return ""
         agreement = agree(self.state.reports, nodes, self.settings, None)
@@ -345,7 +344,7 @@ class Group:
         return agree_on_facts(self.state.reports, nodes, self.settings).rows
 
     def _measure(self, nodes: Sequence[str]) -> Flow:
-        """Slow nodes get a rank last. Value: False if the set is ending."""
+        """Slow nodes are the last choice. Value: False if the set is ending."""
         if "deep" in self.settings.preflight_skip or not nodes:
             return True
         from .deep import measure  # only some bundles have it
@@ -372,7 +371,7 @@ class Group:
 
     def _exclude_failed(self) -> bool:
         """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
-        answer, nodes that it may have ended are tried again first."""
+        answer, nodes that it may have ended get another try."""
         is_ending = self.job.check_for_end()
         if is_ending or (is_ending is None and self._retries and place.may_be_ended(self.state)):
             return False
@@ -388,8 +387,7 @@ class Group:
         self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
 
     def blame(self, node: str, kind: str, reason: str) -> bool:
-        """Use a node only if too few others are left, and return whether its attempt does not
-        count.
+        """Use a node only if too few others are left; return whether its attempt does not count.
 
         Without spares nothing is recorded: all nodes are needed.
         """
@@ -405,14 +403,14 @@ class Group:
         return True
 
     def repeats(self) -> bool:
-        """Return whether all attempts died alike, as the next would."""
+        """Return whether all attempts died alike, as would the next."""
         repeats_itself = place.repeats_itself(self.state, self.settings.max_attempts)
         if repeats_itself:
             self.record.note("repeated")
         return repeats_itself
 
     def refuses_settings(self) -> bool:
-        """Return whether the program refuses its settings, as it would in the next attempt."""
+        """Return whether the program refuses its settings, now and in the next attempt."""
         refuses = place.refuses_settings(self.state)
         if refuses:
             self.record.note("refuses")

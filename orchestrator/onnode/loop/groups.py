@@ -1,4 +1,4 @@
-"""State that a job's groups share: unassigned nodes, pulls, and the wait for each other's nodes."""
+"""A job's groups: the state that they share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class SharedByGroups:
-    """Groups are named by their numbers."""
+    """Unassigned nodes, pulls, and the wait for each other. Groups are numbers."""
 
     def __init__(self) -> None:
         self.pool: list[str] = []
@@ -19,7 +19,7 @@ class SharedByGroups:
         """Group -> number of pulls."""
 
     def divide(self, groups: Iterable[int], pool: Iterable[str]) -> None:
-        """Form these groups, and leave the nodes of `pool` unassigned."""
+        """Form groups, and leave `pool` unassigned."""
         self._awaited, self.pool = set(groups), list(pool)
 
     # ---- unassigned nodes ----
@@ -40,12 +40,11 @@ class SharedByGroups:
         return bool(self._awaited)
 
     def leave_behind(self) -> None:
-        """Await the missing groups no longer."""
+        """Stop waiting for the missing groups."""
         self.behind |= self._awaited
 
     def is_reference(self, other: int, group: int) -> bool:
-        """Return whether `group` must be like `other`. A group in `behind` compares itself only
-        with groups that started first."""
+        """Return whether `group` must be like `other`."""
         return other != group and not {other, group} <= self.behind
 
     # ---- pulls ----

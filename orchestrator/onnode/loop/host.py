@@ -1,7 +1,7 @@
 """The batch host as the loop's world: processes on nodes, signals, local programs.
 
-Flows touch no clock, file or process but through BatchHost; orchestrator/simulation/host.py is its
-simulated counterpart.
+Flows reach clock, files and processes only through BatchHost, which orchestrator/simulation/host.py
+simulates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reactor(Waiting):
         self._awake = False
 
     def wake(self) -> None:
-        """Resume the flows at once: another flow may await this change."""
+        """Resume the flows at once: another may await this change."""
         self._awake = True
 
     def pump(self, until: float) -> None:
@@ -49,7 +49,7 @@ class Reactor(Waiting):
 
 
 class StepProcesses(NamedTuple):
-    """Processes to start: one per node, or one for all (see Senders).
+    """Processes, per node or for all (see Senders).
 
     `take` gets the nodes' output, `complain` the standard error of nodes and of the step ("").
     """
@@ -69,16 +69,16 @@ class JobStep(Protocol):
 
     @property
     def alive(self) -> bool:
-        """A process runs, or output is still to be taken in."""
+        """A process runs, or output is still to come."""
 
     @property
     def running(self) -> bool: ...
 
     def ended_nodes(self) -> list[str]:
-        """Return nodes whose process has ended and whose last line is taken in."""
+        """Return nodes whose process and output have ended."""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send a line to every node. A node that no longer reads will be silent."""
+        """Send a line to every node. Nodes that no longer read fall silent."""
 
     def end_input(self) -> None:
         """Nodes then release everything and end."""
@@ -196,7 +196,7 @@ class StartedProgram:
     """A program parallel to the loop. Raises OSError."""
 
     def __init__(self, argv: Sequence[str], given: bytes, environment: Mapping[str, str]) -> None:
-        """`given`: standard input, at most a few KB, which a pipe takes at once."""
+        """`given`: standard input, a few KB at most, which a pipe takes at once."""
         self._process = subprocess.Popen(
             argv,
             stdin=subprocess.PIPE,
@@ -223,14 +223,14 @@ class BatchHost(World):
         self._reactor: Reactor | None = None
 
     def reactor(self, signalled: Callable[[], object]) -> Reactor:
-        """Return a Reactor, which takes over this process's signals and children."""
+        """Return a Reactor for this process's signals and children."""
         self._reactor = Reactor(signalled)
         return self._reactor
 
     def run(self, flow: Generator[float, None, T]) -> T:
         """Resume `flow` until it returns; return its value. Without a reactor only time resumes it.
 
-        Exceptions are raised in the flow, which has a set to close.
+        The flow gets the exceptions: it has a set to close.
         """
         try:
             until = next(flow)

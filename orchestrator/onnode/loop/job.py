@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .notice import Notices
 
 MEET_DIVISOR = 5
-"""Part of `container_start_s` for which groups await each other before their first runs: by default
-a minute. Containers' start times differ by less."""
+"""Part of `container_start_s` for which groups await each other before their first runs: a minute
+by default. Containers' starts differ by less."""
 
 
 def main(program: Program, kind: str) -> int:
@@ -121,7 +121,7 @@ class SetJob(SetContext):
     def _flow(self) -> Flow:
         """Value: the job's state and reason."""
         problems = yield from together([self._work_on(group) for group in self.groups])
-        # The signal may come after the last run.
+        # A signal may follow the last run.
         if self.end_state and self.folder.missing():
             self.ask_why()
             return self.end_state, self.end_reason
@@ -179,7 +179,7 @@ class SetJob(SetContext):
         kept = self.environment.get("ORCH_BUNDLE_SHA256", "")
         edited, program = self.folder.verify_bundle(kept)
         self.status.edit(edited)
-        if not self.program.archive:  # started by hand, perhaps from another bundle than the set's
+        if not self.program.archive:  # started by hand, perhaps from another bundle
             self.program = self.folder.carry(program)
         elif self.program.files != program.files:
             raise FolderError(
@@ -190,7 +190,7 @@ class SetJob(SetContext):
             self.warn(f"the bundle was edited since it was declared: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
-        """Form groups, at most one per missing run, and their queue."""
+        """Form groups (at most as many as missing runs) and their queue."""
         need, missing = self.settings.nnodes, self.folder.missing()
         allocated = self.allocation.allocated
         most = min(self.settings.side_by_side, len(missing))
@@ -219,8 +219,8 @@ class SetJob(SetContext):
         return "paused", f"cannot write to {path}: {error.strerror} ({NO_ROOM})"
 
     def _stopped(self) -> str:
-        """Return the state of a set that cannot continue here: failed if this job began no attempt
-        and nothing exists that another allocation could continue (results, used spares)."""
+        """Return the state of a set that cannot continue here: failed if this job started no
+        attempt, and another allocation could continue nothing (results, used spares)."""
         used_up = any(group.too_few for group in self.groups) and self.has_spares
         return "paused" if self.status.run or used_up or self.folder.has_results() else "failed"
 
@@ -242,7 +242,7 @@ class SetJob(SetContext):
             self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
 
     def _log_missing(self) -> int:
-        """Return the number of missing runs; 1 if the set is unreadable."""
+        """Return the number of missing runs, 1 if unknown."""
         try:
             missing = len(self.folder.missing())
         except OSError as error:
@@ -280,7 +280,7 @@ class SetJob(SetContext):
     def _prepare_run(self, group: Group, *, used: bool) -> Flow:
         """Value: why no run starts, or "".
 
-        Called with a run in hand: nodes are made ready only for one.
+        Call it with a run in hand: nodes get ready for a run only.
         """
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:
@@ -295,8 +295,8 @@ class SetJob(SetContext):
     def _too_late(self, group: Group) -> str:
         """Return why no more runs start, or "".
 
-        Only the shortest run so far is certain to be too long. A job always starts its first run:
-        after a clock step, known lengths may be far too long.
+        The shortest run so far counts. A job always starts its first run: after a clock step, known
+        lengths may be far too long.
         """
         if not self.status.run:
             return ""
@@ -345,8 +345,7 @@ class SetJob(SetContext):
     # ---- groups side by side ----
 
     def _leave(self, group: Group, problem: str) -> Flow:
-        """Release a group while others work, which may use its healthy nodes. The last group
-        stays."""
+        """Release a group while others work and may use its healthy nodes. The last group stays."""
         if self.end_state or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
@@ -364,8 +363,8 @@ class SetJob(SetContext):
         self.reactor.wake()
 
     def meet(self, group: int) -> Flow:
-        """Await the other groups' first nodes, within a limit: the nodes of the first runs define
-        the experiment, and later nodes must be like them."""
+        """Await the other groups' first nodes, within a limit: later nodes must be like those of
+        the first runs."""
         self._arrive(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
         while self.shared.awaits_groups and not self.end_state:
@@ -375,7 +374,7 @@ class SetJob(SetContext):
             yield deadline
 
     def others(self, group: int) -> dict[str, NodeReport]:
-        """Return the reports of ready nodes of the groups to compare with."""
+        """Return the reports of ready nodes to compare with."""
         reports = {}
         for other in self.active:
             if not self.shared.is_reference(other.number, group):

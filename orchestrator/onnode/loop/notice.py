@@ -1,7 +1,6 @@
 """Notifications about a set: command, mail, webhook (docs/notify.md).
 
 Each has a process (notify.py, by value), which gets message and secret address on standard input.
-At its end, the loop awaits them for a time.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _PREDICATES = {
 
 
 class Notices:
-    """Removes the webhook's address from other processes' environment."""
+    """Removes the webhook's address from the environment."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Notices:
         return {"counts": vars(counts), "due": events} if events else None
 
     def finish(self) -> None:
-        """Wait for all notifications, within their limits."""
+        """Wait for all, within their limits."""
         for method in self._methods:
             self._await(method)
 
@@ -134,7 +133,7 @@ class Notices:
         }
 
     def _start(self, method: str, notification: bytes) -> None:
-        self._await(method)  # only a job's end follows a score so soon
+        self._await(method)  # only a job's end comes so soon after a score
         argv = [sys.executable, "-I", "-S", "-B", "-c", self._sender.decode(), method]
         env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
         try:

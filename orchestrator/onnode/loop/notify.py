@@ -1,7 +1,7 @@
 """The process that sends a notification (docs/notify.md). Message and secret address come on
-standard input, never in a command line or file.
+standard input alone.
 
-It runs alone, its text passed by value, so that it needs no storage.
+Its text is passed by value, so that it needs no storage.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _mail(notification: dict[str, Any]) -> None:
 
     message = notification["message"]
     mail = EmailMessage()
-    # A line end, which a damaged set.json may have in a name, would end the header.
+    # A line end, as in names of a damaged set.json, would end the header.
     mail["Subject"] = " ".join(f"{message['set_id']}: {message['event']}".split())
     mail["To"] = ", ".join(notification["mail"])
     head = f"ledger: {message['ledger']}\n" if message.get("ledger") else ""
@@ -78,7 +78,7 @@ def _post(notification: dict[str, Any]) -> None:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class NoRedirect(HTTPRedirectHandler):
-        """A redirected POST becomes a GET without the message, which is no notification."""
+        """A redirected POST becomes a GET without the message."""
 
         def redirect_request(self, *_: object) -> None:
             return None

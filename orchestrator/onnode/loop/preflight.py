@@ -86,14 +86,14 @@ def _parse(argv: Sequence[str]) -> CheckOptions:
 
 
 class Preflight(JobContext):
-    """A check of nodes that changes nothing and leaves nothing behind."""
+    """A check of nodes that leaves nothing behind."""
 
     def __init__(self, program: Program, options: CheckOptions, world: BatchHost) -> None:
         settings = world.settings(program)
         named = world.environment.get("ORCH_SET_DIR", "")
         folder = f".preflight-{world.host.split('.')[0]}-{world.pid}-{world.token(2)}"
         layout = Layout(Path(named or f"{settings.logdir}/{folder}").absolute())
-        # No container starts: the limit is the checks', plus time for the step.
+        # No container starts: twice the checks' limit suffices for the step.
         limit_s = 2 * settings.preflight_check_s
         check_parts(program.files, settings, deep=options.deep)
         settings = dataclasses.replace(
@@ -140,7 +140,7 @@ class Preflight(JobContext):
             records.write_bytes(self.options.exclude_file, text.encode(), sync=False)
 
     def _verdicts(self) -> Flow:
-        """Check the nodes, or read the replies to the controller. Value: the Verdicts."""
+        """Check the nodes, or read their replies. Value: the Verdicts."""
         if self.options.judge:
             self.given = self.options.nodes
             group = self._group(self.given)
@@ -162,7 +162,7 @@ class Preflight(JobContext):
         return group
 
     def _nodes(self) -> list[str]:
-        """Return the nodes to check; other named nodes go to `untried`."""
+        """Return the nodes to check; put the others into `untried`."""
         settings = self.settings
         # A host is a single node, whatever the system.
         one_host = settings.engine != "none" or settings.nnodes == 1
@@ -200,7 +200,7 @@ class Preflight(JobContext):
         group.step.set_start(asked_ms or self.world.wall_ms())
 
         def take(line: bytes) -> None:
-            # The controller asked each node, and dropped lines about others.
+            # The controller has dropped lines about other nodes.
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)

@@ -1,7 +1,7 @@
-"""Slurm for the loop: its allocation, srun's output, the end of the job.
+"""Slurm for the loop: allocation, srun's output, the job's end.
 
-No other module of loop/ or policy/ names Slurm's programs, variables or messages, except in reasons
-for people.
+No other module of loop/ or policy/ names Slurm's programs, variables or messages, except in
+messages for people.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..set.ledger import MARK
 from .allocation import JobAllocation, LocalAllocation, OtherCopy
 
 ANSWER_S = 4.0
-"""Limit for scontrol at the job's end, part of the remaining time."""
+"""Limit for scontrol at the job's end."""
 MOST_HELD = 100
-"""A task's lines held back until its first message shows its node; later lines are dropped."""
+"""Lines kept of a task whose node is unknown."""
 _NOT_FOR_STEPS = (
     "SLURM_UMASK",  # srun prefers the submission's umask to its own
     "SLURM_CPU_BIND",
@@ -39,19 +39,19 @@ _NOT_FOR_STEPS = (
 )
 """Variables of the batch script that must not shape its steps."""
 _FORGOTTEN = "FORGOTTEN"
-"""A job unknown to Slurm, which forgets jobs minutes after their end (MinJobAge)."""
+"""Unknown to Slurm, which forgets jobs minutes after their end (MinJobAge)."""
 _FAILURES = ("NodeDown", "JobLaunchFailure")
-"""Reasons of a job that completes because its batch host failed."""
+"""Reasons of a job whose batch host failed."""
 _FIELDS = re.compile(r"\b(JobState|Reason|PreemptTime)=(\S{1,60})")
 _PRESENT_NODES = re.compile(r"\bJobState=RUNNING .*?\bNodeList=([\w.,\[\]-]+)")
-"""Only of a running job: a completing job shows the nodes on which it is still ending."""
+"""Of a running job: a completing job shows the nodes where it still ends."""
 _NO_PYTHON = re.compile(
     r"slurmstepd(?:-([\w.-]+))?: error: execve\(\): (.*)|orchestrator: \S+ on ([\w.-]+) is Python"
 )
 _OTHER_PYTHON = "name another interpreter (`python:` in the site file, PYTHON=... for this bundle)"
 _HARMLESS = "srun: cluster configuration lacks support for cpu binding"
 _TASKS_ENDED = re.compile(rb"srun: error: ([\w.,\[\]-]+): tasks? ([\d,-]+): ")
-# Not `Node failure on n1`: only its slurmd is silent, and the run may be well. Dead nodes do not
+# Without `Node failure on n1`: its slurmd is silent, but the run may be well. Dead nodes do not
 # answer pings.
 _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks? ")
 
@@ -62,8 +62,8 @@ _ENDED = re.compile(r"on node ([\w.-]+)|(?:^|[^\w.\[\],-])([\w.,\[\]-]+): tasks?
 def job_nodes(
     kind: str, settings: Settings, world: World, environment: dict[str, str]
 ) -> JobAllocation:
-    """`kind`: slurm or local. Raises LookupError for too few nodes, OtherCopy if another node's
-    copy of the batch script is to work."""
+    """`kind`: slurm or local. Raises LookupError for too few nodes, OtherCopy if the batch script's
+    copy on another node is to work."""
     at_once = settings.side_by_side
     wanted = settings.nnodes * at_once
     alone = wanted == 1 or (settings.engine == "none" and at_once == 1)
@@ -94,7 +94,7 @@ def allocation_or_host(environment: dict[str, str], count: int, world: World) ->
 
 
 def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalAllocation:
-    """Variables of a surrounding allocation are removed: runs get their own."""
+    """Remove a surrounding allocation's variables: runs get their own."""
     for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
         environment.pop(name, None)
     return LocalAllocation(environment, count, world)
@@ -128,8 +128,7 @@ class SlurmAllocation(JobAllocation):
             environment["SRUN_CPUS_PER_TASK"] = environment["SLURM_CPUS_PER_TASK"]
 
     def in_step(self, nodes: Sequence[str]) -> list[str]:
-        """Sort like the allocation, which at most sites is the tasks' order. For other sites see
-        Senders."""
+        """Sort like the allocation, the tasks' order at most sites (see Senders)."""
         wanted = frozenset(nodes)
         return [node for node in self.allocated if node in wanted]
 
@@ -138,8 +137,8 @@ class SlurmAllocation(JobAllocation):
     ) -> list[tuple[list[str], dict[str, str]]]:
         """Return one srun that starts `argv` on each of `nodes`; a lost node ends no other.
 
-        srun labels lines with their task (see Senders). Nodes cannot sign lines: a step's nodes
-        share environment and input, hence have no secrets.
+        srun labels lines with their task (see Senders). Nodes cannot sign lines: they share
+        environment and input, hence have no secrets.
         """
         count = len(nodes)
         srun = ["srun", "--overlap", "--export=ALL", "--mpi=none", "--cpu-bind=none", "--quiet"]
@@ -149,7 +148,7 @@ class SlurmAllocation(JobAllocation):
         return [([*srun, *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str] | None:
-        """A node set down leaves the job (--no-kill) for good, though it may soon be idle again."""
+        """A node set down leaves the job (--no-kill) for good, even if it is soon idle."""
         argv = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
         status, text = self.world.ask(argv, 20)
         rows = (line.split() for line in text.splitlines())
@@ -195,8 +194,7 @@ class SlurmAllocation(JobAllocation):
         return end if end.text or (status == 0 and text.strip()) else None
 
     def keep_mark(self, word: str) -> None:
-        """Put a word into the job's comment, next to the site's and the user's own. Never
-        raises."""
+        """Put a word into the job's comment, next to the site's and the user's."""
         status, text = self.world.ask(["scontrol", "show", "job", self.job_id], ANSWER_S)
         if status != 0:
             return
@@ -220,9 +218,8 @@ class SlurmAllocation(JobAllocation):
 def first_copy(environment: Mapping[str, str], allocated: Sequence[str]) -> str:
     """Return the node whose copy of the batch script is to work; "" if this node's, or unknown.
 
-    Slurm starts the script on the first node. ROCm/spur, which calls itself Slurm-compatible,
-    starts it on every node, with the same job id. In a step of one node SLURM_NODEID is 0, whatever
-    the node's name.
+    Slurm starts the script on the first node, ROCm/spur on every node, with the same job id. In a
+    step of one node SLURM_NODEID is 0, whatever the node's name.
     """
     first = allocated[0] if allocated else "node 0"
     given = environment.get("SLURM_NODEID", "")
@@ -264,20 +261,20 @@ def job_end(shown: str) -> JobEnd:
 
 
 class StepMessage(NamedTuple):
-    """The report of ended processes in a line of a step's standard error."""
+    """A step's line about ended processes."""
 
     ended: Mapping[str, str]
     """Node -> reason."""
     is_cause: bool = False
-    """The line has an end's cause; its consequence may come first or last."""
+    """The line has the cause of an end, whose consequence may come first."""
     cancels: bool = False
-    """srun ends all other processes of the step, and names their nodes."""
+    """srun ends all other processes, and names their nodes."""
     is_harmless: bool = False
     """The line explains no end."""
 
 
 def step_message(sender: str, text: str, names: Callable[[str], list[str]]) -> StepMessage:
-    """Parse a line of srun (`sender` "") or of a node, which can only speak for itself. `names`
+    """Parse a line of srun (`sender` "") or of a node, which can only report about itself. `names`
     expands `n[1-3]`."""
     if not sender and text.startswith(_HARMLESS):
         return StepMessage({}, is_harmless=True)
@@ -310,8 +307,8 @@ Take = Callable[[str, bytes], object]
 def labelled(line: bytes, nodes: Sequence[str]) -> tuple[str, bytes]:
     """Split a line into the node at its label's place and its text; "" without a label.
 
-    srun writes `TASK: ` before each line, padded with blanks, also after a node's unfinished line.
-    No process of a node can change that.
+    srun writes `TASK: ` before each line, padded with blanks, also after an unfinished line. No
+    process of a node can change that.
     """
     label, colon, rest = line.partition(b": ")
     task = label.lstrip(b" ")
@@ -330,8 +327,8 @@ class Senders:
 
     `nodes` are sorted by name, but tasks may have the order of slurm.conf. So a task's place in
     `nodes` is a guess until the task names that node, tasks name each other's nodes, all others are
-    known, or srun reports the task's end. Until then its lines are held back, and no node is blamed
-    for them. A task that then names another node than its own forges, as the receiver sees.
+    known, or srun reports the task's end. Until then its lines are held back. A task that later
+    names another node forges.
     """
 
     def __init__(self, nodes: Sequence[str], take: Take, complain: Take = lambda *_: None) -> None:
@@ -346,11 +343,11 @@ class Senders:
 
     def receive_output(self, line: bytes) -> None:
         place, text = labelled(line, self._nodes)
-        # Not every scheduler's srun labels the lines of a single node.
+        # Some schedulers' srun labels no lines of a single node.
         self.receive(place or (self._nodes[0] if len(self._nodes) == 1 else ""), text)
 
     def receive(self, place: str, line: bytes) -> None:
-        """Pass on output, or hold it back until its task's node is clear."""
+        """Pass on output, or hold it until its task's node is clear."""
         self._pass(self._take, place, line)
         if place and place not in self._confirmed:
             named = named_node(line)
@@ -367,8 +364,8 @@ class Senders:
             self._confirm(self._expected(ended[1].decode(), ended[2].decode()))
 
     def end(self) -> None:
-        """Pass on the rest after the step's end: complaints, and lines of tasks that are alone in
-        naming their node."""
+        """Pass on the rest after the step's end: complaints, and lines of tasks that alone name
+        their node."""
         claims = self._sole_claims()
         for place, held in self._held.items():
             for take, line in held:
@@ -388,7 +385,7 @@ class Senders:
         return {place: node for place, node in self._claims.items() if claimed[node] == 1}
 
     def _clear_claims(self) -> dict[str, str]:
-        """Places now clear: the last, and those of tasks that name each other's nodes."""
+        """Clear places: the last, and those of tasks that name each other's nodes."""
         places = set(self._nodes).difference(self._confirmed)
         if len(places) == 1:
             nodes = set(self._nodes).difference(self._confirmed.values())

@@ -1,4 +1,4 @@
-"""A group's record, and its processes on its nodes: messages come in, requests go out."""
+"""A group's record, and its processes on its nodes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .host import JobStep, StepProcesses
 from .slurm import step_message
 
 MAX_COMPLAINTS = 64 << 10
-"""Characters kept, and read, per node. A driver's warnings in a whole job are fewer."""
+"""Characters kept per node. A driver's warnings in a whole job are fewer."""
 MAX_STEP_COMPLAINTS = 1 << 20
-"""The same for the step itself, which reports the ends of all nodes."""
+"""For the step itself, which reports the ends of all nodes."""
 BEHIND_S = 0.5
-"""A node's last messages may be this much later than the report of its end."""
+"""A node's last messages may follow its end's report within this time."""
 _LAST_LINES = 5
 
 
@@ -80,8 +80,7 @@ class Complaints:
     def ended_nodes(self, *, is_over: bool) -> list[tuple[str, str]]:
         """Return newly ended nodes with the reason.
 
-        `is_over`: all lines of the step have come; the other nodes may have been ended together
-        with the first.
+        `is_over`: all lines of the step have come; the first end may have caused the others.
         """
         now = self._now()
         first = next(iter(self._ended), "") if is_over else ""
@@ -94,14 +93,13 @@ class Complaints:
 
 
 RELEASE_S = 20.0
-"""Time for the nodes to end; their containers get 5 s (agent/container.py)."""
+"""Time for nodes to end; containers get 5 s (agent/container.py)."""
 MAX_GARBLED = 100
 MAX_SAID = 256 << 10
-"""Bytes of a node from the start of an attempt to that of the next, with WORD_BYTES per line: more
-would fill the disk. A healthy node sends about 10 KB, or 60 KB with 512 facts
-(policy/reports.py)."""
+"""Bytes of a node between the starts of attempts, with WORD_BYTES per line: more would fill the
+disk. A healthy node sends about 10 KB, or 60 KB with 512 facts (policy/reports.py)."""
 SAID_AGAIN = 64 << 10
-"""MAX_SAID of a node used again after exceeding it, for lack of others."""
+"""MAX_SAID of a node used again after exceeding it."""
 WORD_BYTES = 32
 """An event's size without its text, so that short lines count, too."""
 
@@ -132,8 +130,8 @@ class GroupRecord:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
     def lose(self, node: str, reason: str, kind: str = "silent") -> None:
-        """Record that a node is silent and failed, unless it has sent `left`. Its agent may still
-        run if it broke the protocol."""
+        """Record that a node is silent and failed, unless it sent `left`. Its agent may still
+        run."""
         report = self.state.reports.get(node)
         if report is None or "left" in report.messages or node in self.state.silent:
             return
@@ -210,7 +208,7 @@ class GroupStep:
             self.process.send(message)
 
     def release(self) -> Flow:
-        """Let all nodes end, by force after a time; dead nodes are not awaited."""
+        """Let all nodes end, by force after RELEASE_S; await no dead nodes."""
         process, world = self.process, self._job.world
         if process is None:
             return
@@ -249,7 +247,7 @@ class GroupStep:
         return self._attempt is not None
 
     def take(self, sender: str, line: bytes) -> None:
-        """Take in a line; of unknown origin (`sender` ""), it is not believed."""
+        """Take in a line. Of unknown origin (`sender` ""), it is garbled."""
         if sender in self.protocol_errors:
             return
         pong = parse_pong(line)
@@ -363,7 +361,7 @@ class GroupStep:
 
 
 class NodeDeadline:
-    """The end of a wait for nodes. Time in which this process stalled does not count."""
+    """The end of a wait for nodes, without time in which this process stalled."""
 
     def __init__(self, step: GroupStep, clock: Callable[[], float], limit_s: float) -> None:
         self._step, self._clock, self._limit_s = step, clock, limit_s
@@ -381,13 +379,13 @@ class NodeDeadline:
         return now >= self._at
 
     def next_check(self) -> float:
-        """Return when to check again (World.now): at least each second, to notice stalls."""
+        """Return when to check again (World.now): each second at least, to notice stalls."""
         self._check = self._step.next_check(min(self._at, self._clock() + 1))
         return self._check
 
 
 def stalled_s(until: float, now: float) -> float:
-    """How long this process stalled if it meant to resume at `until`: nodes are not to blame."""
+    """How long this process stalled if it meant to resume at `until`."""
     late_s = now - until
     return late_s if late_s > 1 else 0.0
 

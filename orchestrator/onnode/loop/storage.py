@@ -28,13 +28,12 @@ def begin(job: SetContext, state: RunRecord) -> None:
 
 
 def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
-    """Return a function to call until it succeeds: it may publish the result and then find no room
-    for the states."""
+    """Return a function to retry: it may publish the result, then find no room for states."""
     tried = False
 
     def close() -> None:
         nonlocal tried
-        # By an earlier call: a result from before would have made the first call fail.
+        # By an earlier call: with an older result the first call fails.
         published = tried and job.world.files.exists(job.layout.result(state.run))
         tried = True
         job.folder.close(state, None if published else rank)
@@ -45,8 +44,7 @@ def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], 
 
 
 def write_last(job: SetContext, state: str, reason: str) -> Flow:
-    """Write a job's last state. A complete set waits for the storage: no next job would write
-    it."""
+    """Write a job's last state. A complete set awaits the storage: no job will follow."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
     while not job.write(state, reason) and state == "complete":
@@ -61,8 +59,8 @@ def wait(job: SetContext) -> Flow:
 
 
 def retry(job: SetContext, action: Callable[[], object]) -> Flow:
-    """Retry while the set's storage cannot be written, up to `storage_wait_s`. Raises the action's
-    error, OSError for a missing folder of the set."""
+    """Retry while the set's storage fails, up to `storage_wait_s`. Raises the action's error,
+    OSError for a missing folder of the set."""
     world, waits_for = job.world, ""
     started = world.now()
     deadline = started + job.settings.storage_wait_s
