@@ -114,7 +114,7 @@ class ContentReader:
 
 
 def site_packages() -> list[str]:
-    """The package folders of this interpreter and its virtual environment."""
+    """Package folders of this interpreter and its environment."""
     prefixes = [os.path.dirname(os.path.dirname(sys.executable)), sys.prefix, sys.exec_prefix]
     prefixes += ["/usr", "/usr/local", os.path.expanduser("~/.local")]
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"

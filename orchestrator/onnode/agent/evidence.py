@@ -235,7 +235,7 @@ class _Evidence:
     # ---- collectives
 
     def _collectives(self) -> None:
-        """Keep the end of RCCL's log, and torch's flight records, if they are on."""
+        """Keep the end of RCCL's log, and torch's flight records, if on."""
         with contextlib.suppress(OSError):
             text = read_bytes(self._node.layout.environment).decode("utf-8", "surrogateescape")
             values = declared(text)

@@ -80,7 +80,7 @@ def _kfd_gpus(node: Node) -> list[str]:
 
 
 def _mib(value: str, unit: str) -> int | None:
-    """The unit is attached or in `unit` (by default MiB); None for other text."""
+    """The unit is attached or in `unit` (default: MiB); else None."""
     match = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9])[0-9]*)?(?: .*?([^ ]*))?", value)
     if not match:
         return None

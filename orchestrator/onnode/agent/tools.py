@@ -78,7 +78,7 @@ def tools_limit(node: Node) -> float:
 
 class Smi:
     """`paths`: installed tools; `source`: the last to answer; `problem`: the last output without
-    JSON; `late`: a sentence about a tool that had not answered at `until` (time.monotonic())."""
+    JSON; `late`: a sentence about a tool without an answer at `until` (time.monotonic())."""
 
     def __init__(self, node: Node, until: float = 0.0) -> None:
         folders = os.environ.get("PATH", "/usr/bin:/bin").split(":")

@@ -264,7 +264,7 @@ class HangWatch:
             group.record.note("sockets", detail={"told": detail, "reason": reason})
             self.sockets = [node for node, use in reports.transports.items() if use.other]
             self.stop_reason = reason
-        elif not reports.exits:  # else the others end soon
+        elif not reports.exits:  # else the others end soon; often only the first has printed
             self.stop_reason = yield from self._check_silence(left, now)
 
     def _check_silence(self, left: list[str], now: float) -> Flow:
