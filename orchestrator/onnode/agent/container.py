@@ -274,7 +274,7 @@ class ContainerExecutor(Executor):
 
         super().__init__("/orch", node.settings.code_dir)
         self._node, self._waiting, self._name = node, waiting, name
-        self._up, self._told = False, list[str]()
+        self._up, self._network_lines = False, list[str]()
         self._conversation: _ContainerConversation | None = None
         self._conversations = 0
         self._unwritable: list[str] = []
@@ -348,7 +348,7 @@ class ContainerExecutor(Executor):
         elif line.startswith("host "):
             self.host = line[5:]
         elif line.startswith("rdma "):
-            self._told.append(line[5:])
+            self._network_lines.append(line[5:])
 
     def await_up(self) -> list[str]:
         """Wait for its shell; return its lines about the network. Raises Failed."""
@@ -369,7 +369,7 @@ class ContainerExecutor(Executor):
             raise Failed(
                 "data", f"the program writes to {places}, and root of the container cannot: {hint}"
             )
-        return self._told
+        return self._network_lines
 
     def unlike_root(self) -> str:
         """Return how root of the running container differs from root here, or ""."""

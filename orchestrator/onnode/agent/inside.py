@@ -150,7 +150,7 @@ class ContentObserver(Observer):
     ) -> None:
         """`then` is called when the content is known, if it `makes_sense` to collect it."""
         self._inside, self._makes_sense, self._tell, self._then = inside, makes_sense, tell, then
-        self._found: Contents = {}
+        self._contents: Contents = {}
 
     def run_ended(self) -> None:
         if self._makes_sense():
@@ -158,7 +158,7 @@ class ContentObserver(Observer):
             self._inside.collect(self._take)
 
     def _take(self, contents: Contents) -> None:
-        self._found = contents
+        self._contents = contents
         if not self.is_done:
             self.is_done = True
             self._then()
@@ -167,6 +167,6 @@ class ContentObserver(Observer):
         if not self.is_done:  # too late
             self._inside.give_up()
             self.is_done = True
-        if self._found:
-            self._tell(self._found)
-        return {"inside": self._found}
+        if self._contents:
+            self._tell(self._contents)
+        return {"inside": self._contents}

@@ -232,7 +232,7 @@ class DriftObserver(Observer):
         """`then`: called when it is done."""
         self._waiting, self._tuning, self._then = waiting, tuning, then
         self._begun = False
-        self._found: list[dict[str, Any]] = []
+        self._drift: list[dict[str, Any]] = []
 
     def begin(self) -> None:
         self._begun = True
@@ -246,13 +246,13 @@ class DriftObserver(Observer):
     def _take(self, knobs: Answer) -> None:
         if not self.is_done:
             self.is_done = True
-            self._found = drift(knobs)
+            self._drift = drift(knobs)
             self._then()
 
     def end(self) -> dict[str, Any]:
         self._waiting.cancel("drift")
         self.is_done = True  # too late
-        return {"drift": self._found}
+        return {"drift": self._drift}
 
 
 class StartObserver(Observer):

@@ -111,7 +111,7 @@ class Tuning:
         self._asked: deque[Callable[[Answer], object]] = deque()
         self._boot: list[FoundKnob] = []
         self._knobs: list[FoundKnob] = []
-        self._told: list[str] = []
+        self._reported: list[str] = []
         self._contents: Mapping[str, str] = {}
         """Of the container at its start."""
 
@@ -257,12 +257,12 @@ class Tuning:
             self._node, image, {knob.name: knob.value for knob in (*self._knobs, *self._boot)}
         )
         facts += [f"inside.{part}={sha}" for part, sha in self._contents.items()]
-        if facts == self._told:
+        if facts == self._reported:
             return
-        known = len(self._told)
-        is_more = known > 0 and facts[:known] == self._told
+        known = len(self._reported)
+        is_more = known > 0 and facts[:known] == self._reported
         is_more = is_more and all(fact.startswith("inside.") for fact in facts[known:])
-        self._told = facts
+        self._reported = facts
         pieces, room = [list[str]()], _PIECE_BYTES
         for fact in facts[known:] if is_more else facts:
             size = len(fact.encode("utf-8", "replace")) + 1
