@@ -89,8 +89,6 @@ def run(args: Namespace) -> int:
 
 def table(root: Path, screen: Screen) -> list[str]:
     """Return the nodes' rows alone, for a live view."""
-    from dataclasses import replace
-
     from orchestrator.evidence.nodes import read_history
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.views import nodes as views
@@ -98,7 +96,7 @@ def table(root: Path, screen: Screen) -> list[str]:
 
     history = read_history(SetEvidence(root))
     summary = views.summary(history, views.unit_of(history))
-    return lines([replace(summary, legend={})], screen)
+    return lines([summary.replace(legend={})], screen)
 
 
 COMMAND = Command(

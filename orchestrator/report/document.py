@@ -24,7 +24,7 @@ def document(report: Report) -> dict[str, Any]:
         "facts": [{"name": name, "value": value} for name, value in report.facts],
         "runs": _listed(report.runs),
         "gaps": _listed(report.gaps),
-        "arithmetic": _listed(report.steps),
+        "arithmetic": [step.to_json() for step in report.steps],
         "attempts": _listed(report.attempts),
         "nodes": [one.to_json() for one in report.nodes],
         "slow_signs": list(report.slow_signs),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 from orchestrator import words
+from orchestrator.frozen import Frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 MISSING = "–"
 
@@ -16,8 +19,7 @@ _LAST_MS = 253_402_300_799_000
 """The end of the year 9999."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Frozen):
     """A unit of time for a whole table or chart, so that its numbers are easy to compare."""
 
     name: str

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from orchestrator.views.figures import MISSING
-from orchestrator.views.parts import Bullets, Cell, Details, Heading, Paragraph, Part, Steps, Table
-from orchestrator.words import INDENT, PIPE, Screen, TextTable, cell, folded
+from orchestrator.views.parts import (
+    Bullets,
+    Cell,
+    Details,
+    FactList,
+    Heading,
+    Headline,
+    Paragraph,
+    Sentences,
+    Steps,
+    Table,
+)
+from orchestrator.words import (
+    INDENT,
+    KINDS,
+    PIPE,
+    Screen,
+    TextTable,
+    cell,
+    clean,
+    facts,
+    folded,
+    wrapped,
+)
 
-_BELOW = "REMARK"
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from orchestrator.views.parts import Part
 
 
 def lines(parts: Iterable[Part], screen: Screen = PIPE) -> list[str]:
-    """Return the parts, with an empty line before each but bullets. Charts are left out: their
+    """Return the parts, with an empty line before each but remarks. Charts are left out: their
     numbers follow them."""
     out: list[str] = []
     for part in parts:
         block = _lines(part, screen)
-        if out and block and not isinstance(part, Bullets):
+        is_remark = isinstance(part, Bullets) and not part.title
+        if out and block and not is_remark:
             out.append("")
         out += block
     return out
@@ -28,13 +53,42 @@ def _lines(part: Part, screen: Screen) -> list[str]:
         return _table(part, screen)
     if isinstance(part, Details):
         return _lines(part.part, screen)
+    if isinstance(part, FactList):
+        return facts(part.pairs, screen)
+    if isinstance(part, Sentences):
+        return [line for text in part.texts for line in _sentence(text, screen)]
     if isinstance(part, Bullets):
-        return [line for item in part.items for line in hanging(item, screen)]
+        return _bullets(part, screen)
     if isinstance(part, Paragraph):
         return hanging(part.text, screen, indent="")
     if isinstance(part, Heading):
         return [screen.paint(cell(part.text), "1")]
+    if isinstance(part, Headline):
+        return _headline(part, screen)
     return _steps(part, screen) if isinstance(part, Steps) else []
+
+
+def _headline(part: Headline, screen: Screen) -> list[str]:
+    colour = f"1;{KINDS[part.tone][2]}" if part.tone else "1"
+    verdict = [screen.paint(line, colour) for line in _sentence(part.text, screen)]
+    return verdict + [line for text in part.under for line in _sentence(text, screen)]
+
+
+def _sentence(text: str | Cell, screen: Screen, indent: str = "") -> list[str]:
+    if isinstance(text, Cell):
+        return [f"{indent}  {clean(str(text.value))}"]
+    return wrapped(indent + cell(text), screen.width)
+
+
+def _bullets(part: Bullets, screen: Screen) -> list[str]:
+    if part.title and part.items:
+        items = [line for item in part.items for line in _sentence(item, screen, "  ")]
+        return [*_sentence(f"{part.title}:", screen), *items]
+    return [
+        line
+        for item in part.items
+        for line in (_sentence(item, screen) if isinstance(item, Cell) else hanging(item, screen))
+    ]
 
 
 def hanging(text: str, screen: Screen, indent: str = INDENT) -> list[str]:
@@ -47,12 +101,13 @@ def hanging(text: str, screen: Screen, indent: str = INDENT) -> list[str]:
 
 def _table(part: Table, screen: Screen) -> list[str]:
     names = [name.upper() for name in part.header]
+    below = (part.remark or "remark").upper()
     table = TextTable(
         *names,
-        *([_BELOW] if part.below else []),
+        *([below] if part.below or part.remark else []),
         right=[names[index] for index in part.numeric],
         states=[names[index] for index in part.states],
-        below=[_BELOW],
+        below=[below],
         leave=[name.upper() for name in part.leave],
     )
     rows = [[_text(value) for value in row] for row in part.rows]
