@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.explanation import Explanation
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.model import Entry, Site
+    from orchestrator.views.parts import Part
 
 TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held", "time_limit"})
 WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", "partition_limit"})
@@ -51,6 +52,25 @@ def with_short_name(command: str, root: Path, site: str | None = None) -> str:
     except (OrchestratorError, OSError):
         return command
     return " ".join(name if word == path else word for word in command.split(" "))
+
+
+def set_parts(picture: SetPicture, site: str | None = None) -> list[Part]:
+    """Return the facts of a set, its runs and the closing lines. `site`: file of --site."""
+    from orchestrator.views.parts import with_commands
+
+    closing = with_commands(closing_lines(picture, site))
+    return [*facts_and_runs(picture, site), closing]
+
+
+def facts_and_runs(picture: SetPicture, site: str | None = None) -> list[Part]:
+    from orchestrator.views.parts import FactList
+    from orchestrator.views.sets import describe, run_table
+
+    command = ""
+    if picture.state == "complete":
+        command = f"orchestrator score {quoted(picture.root)}"
+        command = with_short_name(command, picture.root, site)
+    return [FactList(describe(picture, command)), run_table(picture.runs)]
 
 
 def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from orchestrator.views.parts import Part
     from orchestrator.words import TextTable
 
 
@@ -127,13 +128,11 @@ def draw(lines: Iterable[str]) -> None:
         print(text, file=out)
 
 
-def draw_text(text: str) -> None:
-    """On a terminal wrap long sentences."""
-    from orchestrator.words import wrapped
+def print_parts(parts: Iterable[Part]) -> None:
+    """Print the parts of a view as wide as the terminal."""
+    from orchestrator.views.terminal import lines
 
-    width = screen().width
-    for line in text.split("\n"):  # columns have two spaces between them
-        draw([line] if "  " in line.strip() else wrapped(line, width))
+    draw(lines(parts, screen()))
 
 
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
@@ -149,14 +148,10 @@ def print_closing(lines: Sequence[str]) -> None:
 
 
 def print_prose(lines: Iterable[str]) -> None:
-    """Wrap text at blanks on a terminal. Commands, indented by two spaces, stay whole: pasted, a
-    broken command would be two."""
-    from orchestrator.words import wrapped
+    """Print sentences, and commands, indented by two blanks."""
+    from orchestrator.views.parts import with_commands
 
-    width = screen().width
-    for line in lines:
-        for part in [line] if line.startswith("  ") else wrapped(line, width):
-            print(part)
+    print_parts([with_commands(lines)])
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:

@@ -120,12 +120,11 @@ def show(
         if as_json:
             documents.append(score.to_json())
         else:
-            from orchestrator.cli.output import draw_text, screen
-            from orchestrator.mllog.table import score_text
+            from orchestrator.cli.output import print_parts
+            from orchestrator.views.score import score_parts
 
-            draw_text(score_text(score, screen(), against_published(folder, score)))
-            if command := last_line(folder, score):
-                print(f"  {command}")
+            beside, command = against_published(folder, score), last_line(folder, score)
+            print_parts(score_parts(score, beside, command))
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.compare.comparison import NEAR, Comparison
+from orchestrator.compare.parts import difference_tables, verdict_lines
 from orchestrator.compare.sides import Side
-from orchestrator.compare.table import verdict_lines
 from orchestrator.mllog.trimmed import METHOD
 from orchestrator.report.chart import (
     Chart,
@@ -23,15 +23,9 @@ from orchestrator.report.chart import (
 from orchestrator.report.page import render
 from orchestrator.views.figures import Unit, plain, unit_of_runs
 from orchestrator.views.markup import Safe, join, void
-from orchestrator.views.parts import Cell, Figure, Heading, Part, Section, Table
+from orchestrator.views.parts import Figure, Heading, Part, Section, Table
 from orchestrator.words import rate
 
-HEADINGS = {
-    "setting": ("Settings", "Settings that differ"),
-    "environment": ("Environment", "Environment that differs"),
-    "tunable": ("Tunables", "Tunables that differ"),
-}
-"""Kind of difference -> its heading, and its table's caption."""
 ROW = 34
 
 
@@ -253,18 +247,8 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
     )
 
 
-def _differences(one: Comparison, name: str) -> list[Part]:
+def _differences(comparison: Comparison, name: str) -> list[Part]:
     parts: list[Part] = []
-    for kind, (heading, caption) in HEADINGS.items():
-        rows = [
-            (
-                Cell(found.name, code=True),
-                Cell(found.a or "(not set)", code=True),
-                Cell(found.b or "(not set)", code=True),
-            )
-            for found in one.differences
-            if found.kind == kind
-        ]
-        if rows:
-            parts += [Heading(heading), Table(caption, ("name", "A", name), rows)]
+    for table in difference_tables(comparison, name):
+        parts += [Heading(table.caption.split(" ")[0]), table]
     return parts

@@ -60,7 +60,7 @@ def _lines(part: Part, screen: Screen) -> list[str]:
     if isinstance(part, Bullets):
         return _bullets(part, screen)
     if isinstance(part, Paragraph):
-        return hanging(part.text, screen, indent="")
+        return _paragraph(part.text, screen)
     if isinstance(part, Heading):
         return [screen.paint(cell(part.text), "1")]
     if isinstance(part, Headline):
@@ -81,34 +81,29 @@ def _sentence(text: str | Cell, screen: Screen, indent: str = "") -> list[str]:
 
 
 def _bullets(part: Bullets, screen: Screen) -> list[str]:
-    if part.title and part.items:
-        items = [line for item in part.items for line in _sentence(item, screen, "  ")]
-        return [*_sentence(f"{part.title}:", screen), *items]
-    return [
-        line
-        for item in part.items
-        for line in (_sentence(item, screen) if isinstance(item, Cell) else hanging(item, screen))
-    ]
+    if not part.title or not part.items:
+        return [line for item in part.items for line in _sentence(item, screen)]
+    items = [line for item in part.items for line in _sentence(item, screen, "  ")]
+    return [*_sentence(f"{part.title}:", screen), *items]
 
 
-def hanging(text: str, screen: Screen, indent: str = INDENT) -> list[str]:
-    """Return a sentence, folded on a screen, indented from the second line on."""
+def _paragraph(text: str, screen: Screen, indent: str = "") -> list[str]:
     if screen.width is None:
-        return [cell(text)]
-    first, *rest = folded(cell(text), screen.width - len(indent))
-    return [first, *(indent + line for line in rest)]
+        return [indent + cell(text)]
+    lines = folded(cell(text), screen.width - len(indent), whole=True)
+    return [indent + line for line in lines]
 
 
 def _table(part: Table, screen: Screen) -> list[str]:
-    names = [name.upper() for name in part.header]
-    below = (part.remark or "remark").upper()
+    names = [*map(_heading, part.header)]
+    below = _heading(part.remark or "remark")
     table = TextTable(
         *names,
         *([below] if part.below or part.remark else []),
         right=[names[index] for index in part.numeric],
         states=[names[index] for index in part.states],
         below=[below],
-        leave=[name.upper() for name in part.leave],
+        leave=[*map(_heading, part.leave)],
     )
     rows = [[_text(value) for value in row] for row in part.rows]
     if part.below:
@@ -117,8 +112,13 @@ def _table(part: Table, screen: Screen) -> list[str]:
     if not part.legend:
         return lines
     shown = table.shown(rows, screen)
-    legend = part.explained([name for name in part.header if name.upper() in shown])
-    return [*lines, "", *hanging(legend, screen, indent="")] if legend else lines
+    legend = part.explained([name for name in part.header if _heading(name) in shown])
+    return [*lines, "", *_paragraph(legend, screen)] if legend else lines
+
+
+def _heading(name: str) -> str:
+    """Return a column's name in capitals, but not times: `WITHIN 24h`."""
+    return " ".join(word if word[:1].isdigit() else word.upper() for word in name.split(" "))
 
 
 def _text(value: object) -> str:
@@ -129,7 +129,7 @@ def _text(value: object) -> str:
 def _steps(part: Steps, screen: Screen) -> list[str]:
     out = []
     for index, step in enumerate(part.steps, 1):
-        out += hanging(f"{index}. {step.title}", screen)
+        out += _sentence(f"{index}. {step.title}", screen)
         for text in step.lines:
-            out += [INDENT + line for line in hanging(text, screen, indent="")]
+            out += _paragraph(text, screen, INDENT)
     return out

@@ -15,8 +15,8 @@ from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
+from orchestrator.compare.parts import verdict_lines
 from orchestrator.compare.sides import Side, find_side
-from orchestrator.compare.table import verdict_lines
 from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.student import cdf, quantile
 from orchestrator.mllog.trimmed import Interval, interval, runs_to_settle, trimmed
