@@ -15,6 +15,7 @@ from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
 if TYPE_CHECKING:
     from orchestrator.mllog.reader import Log
     from orchestrator.mllog.result import Score
+    from orchestrator.mllog.source import Source
     from orchestrator.published import PublishedResult
 
 _NOT_SETTINGS = frozenset(
@@ -36,8 +37,10 @@ _NOT_SETTINGS = frozenset(
     }
 )
 
+_OF_A_SET = ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256")
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One side. Times are minutes, `rate` samples per second; None if unknown."""
 
@@ -99,8 +102,8 @@ def _folder(directory: str, ruleset: str) -> Side:
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     counted = [run for run in score.runs if run.use == "counted"]
-    log = read_log(counted[0].path) if counted else None
-    side = Side(
+    settings = _logged(read_log(counted[0].path)) if counted else {}
+    return Side(
         name=str(source.described.get("set_id") or _short(source.directory)),
         kind="set" if source.is_set else "logs",
         benchmark=str(score.benchmark),
@@ -124,11 +127,8 @@ def _folder(directory: str, ruleset: str) -> Side:
         failed=sum(run.use == "bad" for run in _in_window(score)),
         dropped=score.dropped,
         mixed=(*source.told, *_mixed(score)),
-        settings=_logged(log) if log else {},
+        **(_of_set(source, settings) if source.is_set else {"settings": settings}),
     )
-    if source.is_set:
-        _add_set(side, Path(source.directory), source.described)
-    return side
 
 
 def _short(directory: str) -> str:
@@ -184,25 +184,32 @@ def _logged(log: Log) -> dict[str, str]:
     return found
 
 
-def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
+def _of_set(source: Source, logged: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return the members of a set's side: environment, host settings, and `logged` settings with
+    those of the set."""
     from orchestrator.evidence.environment import evaluated
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.tunables import read_tunables
 
-    evidence = SetEvidence(root)
-    side.environment = evaluated(evidence)
-    values: dict[str, set[str]] = {}
-    for one in read_tunables(evidence):
-        values.setdefault(one.knob, set()).add(
-            one.after if one.state == "ok" else f"{one.after} ({one.state})"
-        )
-    side.tunables = {knob: ", ".join(sorted(found)) for knob, found in values.items()}
-    for name in ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256"):
-        if described.get(name) not in (None, ""):
-            side.settings[f"set.{name}"] = str(described[name])
+    evidence = SetEvidence(Path(source.directory))
+    environment = evaluated(evidence)
+    states: dict[str, set[str]] = {}
+    for setting in read_tunables(evidence):
+        state = "" if setting.state == "ok" else f" ({setting.state})"
+        states.setdefault(setting.knob, set()).add(f"{setting.after}{state}")
+    settings = {
+        f"set.{name}": str(source.described[name])
+        for name in _OF_A_SET
+        if source.described.get(name) not in (None, "")
+    }
     digests = sorted({job.image_digest for job in evidence.jobs if job.image_digest})
     if digests:
-        side.settings["set.image_digest"] = ", ".join(digests)
+        settings["set.image_digest"] = ", ".join(digests)
+    return {
+        "environment": environment,
+        "tunables": {knob: ", ".join(sorted(values)) for knob, values in states.items()},
+        "settings": {**logged, **settings},
+    }
 
 
 # ---- published entries ----

@@ -78,7 +78,7 @@ class Gap:
     minutes: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything about a set. `facts` are pairs for people; `score` is the referee's own object."""
 
@@ -131,12 +131,7 @@ class Report:
 
     @property
     def system(self) -> str:
-        """Return the set's system; for plain logs, the folders' name."""
-        named = (
-            self.described.get("system")
-            or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
-        )
-        return str(named)
+        return system_name(self.directory, self.described, self.score.benchmark)
 
     @property
     def title(self) -> str:
@@ -157,8 +152,10 @@ class Report:
             for one in self.published
         ]
 
-    @property
-    def _nested(self) -> bool:
-        """Return whether it is a published tree: .../<system>/<benchmark>."""
-        parts = self.directory.rstrip("/").split("/")
-        return len(parts) > 2 and parts[-1] == self.score.benchmark
+
+def system_name(directory: str, described: dict[str, Any], benchmark: Any) -> str:
+    """Return a set's system; for plain logs the folder's name, and for a published tree,
+    .../<system>/<benchmark>, that of the folder above."""
+    parts = directory.rstrip("/").split("/")
+    is_nested = len(parts) > 2 and parts[-1] == benchmark
+    return str(described.get("system") or parts[-2 if is_nested else -1])

@@ -13,7 +13,7 @@ from orchestrator.mllog.slowness import pauses
 from orchestrator.mllog.source import file_names, find_source, natural
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
 from orchestrator.report.arithmetic import steps
-from orchestrator.report.model import CurvePoint, Gap, Report, Run
+from orchestrator.report.model import CurvePoint, Gap, Report, Run, system_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,50 +36,52 @@ def read_report(
     score = score_source(source, ruleset=ruleset, window=window, own=own)
     target, metric, smaller = _target(source, score)
     labels = run_labels(score.runs)
-    report = Report(
-        source.directory,
-        score,
-        target,
-        metric,
-        smaller,
-        tuple(_run(run, labels[run.file]) for run in score.runs),
-        tuple(
+    return Report(
+        directory=source.directory,
+        score=score,
+        target=target,
+        metric=metric,
+        smaller_is_better=smaller,
+        runs=tuple(_run(run, labels[run.file]) for run in score.runs),
+        gaps=tuple(
             Gap(labels[earlier], labels[later], minutes)
             for minutes, earlier, later in pauses(score.runs)
         ),
-        steps(score, labels),
-        scale_of(score),
-        trimmed_score(score),
+        steps=steps(score, labels),
+        scale=scale_of(score),
+        mean=trimmed_score(score),
+        published=_published(source, score),
+        edited={
+            run.name: file_names(edits)
+            for run in source.files
+            if run.number and (edits := source.edits.get(run.number))
+        },
         described=source.described,
+        **(_of_set(source) if source.is_set else _of_folder(source)),
     )
-    report.published = _published(report)
-    report.edited = {
-        run.name: file_names(edits)
-        for run in source.files
-        if run.number and (edits := source.edits.get(run.number))
-    }
-    if source.is_set:
-        _add_set(report)
-    else:
-        report.facts = (("folder", Path(source.directory).name), ("files", str(len(source.files))))
-    return report
 
 
-def _published(report: Report) -> tuple[PublishedResult, ...]:
+def _published(source: Source, score: Score) -> tuple[PublishedResult, ...]:
     """Return a set's published results; for plain logs by folder name, as in a submission."""
     from orchestrator.published import of_set
 
-    if report.score.own or report.score.no_result:
+    if score.own or score.no_result:
         return ()
     named = {
-        "benchmark": report.score.benchmark,
-        "round": report.score.ruleset,
-        "system": report.system,
+        "benchmark": score.benchmark,
+        "round": score.ruleset,
+        "system": system_name(source.directory, source.described, score.benchmark),
     }
-    return tuple(of_set({**named, **report.described}))
+    return tuple(of_set({**named, **source.described}))
 
 
-def _add_set(report: Report) -> None:
+def _of_folder(source: Source) -> dict[str, Any]:
+    name, files = Path(source.directory).name, str(len(source.files))
+    return {"facts": (("folder", name), ("files", files))}
+
+
+def _of_set(source: Source) -> dict[str, Any]:
+    """Return the members of a report that only a set folder has."""
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.bandwidth import measurements
     from orchestrator.evidence.ledger import head_of
@@ -91,29 +93,38 @@ def _add_set(report: Report) -> None:
     from orchestrator.report.environment import read_environment
     from orchestrator.report.facts import contents, images, set_facts
 
-    evidence = SetEvidence(Path(report.directory))
-    report.attempts = read_attempts(evidence)
-    history = read_history(evidence, report.attempts)
-    report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
-    report.groups = tuple(read_groups(evidence, report.attempts))
-    report.bandwidth = tuple(measurements(evidence))
-    report.startups = tuple(startups(evidence))
-    if record := evidence.record:
-        report.published_startup = tuple(
-            startup.find(record.benchmark, record.round, record.system)
-        )
-    report.tunables = read_tunables(evidence)
-    report.environment, report.environment_note = read_environment(evidence)
-    report.images = images(evidence.jobs, report.described, report.attempts)
-    report.facts = (
-        *set_facts(evidence.jobs, report.described),
-        (
-            "inside the containers",
-            contents(map(evidence.run, sorted({run for run, _ in evidence.tried}))),
-        ),
+    evidence, described = SetEvidence(Path(source.directory)), source.described
+    attempts = read_attempts(evidence)
+    history = read_history(evidence, attempts)
+    groups = tuple(read_groups(evidence, attempts))
+    bandwidth = tuple(measurements(evidence))
+    starts = tuple(startups(evidence))
+    tunables = read_tunables(evidence)
+    environment, environment_note = read_environment(evidence)
+    tried = sorted({run for run, _ in evidence.tried})
+    facts = (
+        *set_facts(evidence.jobs, described),
+        ("inside the containers", contents(map(evidence.run, tried))),
         ("ledger", head_of(evidence.layout.root) or "none"),
     )
-    report.problems = tuple(map(str, evidence.findings))
+    record = evidence.record
+    about = (record.benchmark, record.round, record.system) if record else None
+    return {
+        "facts": facts,
+        "attempts": attempts,
+        "nodes": tuple(history),
+        "slow_signs": tuple(suspicions(history)),
+        "groups": groups,
+        "bandwidth": bandwidth,
+        "startups": starts,
+        "published_startup": tuple(startup.find(*about)) if about else (),
+        "tunables": tunables,
+        "environment": environment,
+        "environment_note": environment_note,
+        "images": images(evidence.jobs, described, attempts),
+        # Last: the readers above note unusable files.
+        "problems": tuple(map(str, evidence.findings)),
+    }
 
 
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
