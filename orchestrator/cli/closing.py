@@ -29,11 +29,13 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
     from orchestrator.evidence.explain import explain
     from orchestrator.evidence.sets import SetEvidence
 
-    found = explain(SetEvidence(picture.root), picture)
-    complete = _COMMANDS.get(found.cause)
-    way = complete(Trouble(picture, found, site)) if complete and picture.record else ""
+    explanation = explain(SetEvidence(picture.root), picture)
+    complete = _COMMANDS.get(explanation.cause)
+    way = complete(Trouble(picture, explanation, site)) if complete and picture.record else ""
     command, remedy = (way, "") if isinstance(way, str) else way
-    return replace(found, next=command or found.next, remedy=remedy or found.remedy)
+    return replace(
+        explanation, next=command or explanation.next, remedy=remedy or explanation.remedy
+    )
 
 
 def with_short_name(command: str, root: Path, site: str | None = None) -> str:
@@ -82,12 +84,12 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     )
     if not is_incomplete and picture.state not in (*TROUBLE, "pending"):
         return []
-    found = explained(picture, site)
-    if picture.state == "pending" and found.cause not in WAITS_IN_VAIN:
+    explanation = explained(picture, site)
+    if picture.state == "pending" and explanation.cause not in WAITS_IN_VAIN:
         return []
-    fix = [f"fix: {found.remedy}"] if found.remedy else []
-    command = with_short_name(found.next, picture.root, site)
-    return [f"why: {found.sentence}", *fix, *([f"  {command}"] if command else [])]
+    fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
+    command = with_short_name(explanation.next, picture.root, site)
+    return [f"why: {explanation.sentence}", *fix, *([f"  {command}"] if command else [])]
 
 
 def end_lines(picture: SetPicture, site: str | None = None) -> list[str]:
@@ -129,10 +131,10 @@ def unreleased_line(picture: SetPicture, job_id: str, nodes: list[str]) -> str:
 
 
 class Trouble(NamedTuple):
-    """`found`: why it is in trouble; `site`: file of --site."""
+    """`explanation`: why it is in trouble; `site`: file of --site."""
 
     picture: SetPicture
-    found: Explanation
+    explanation: Explanation
     site: str | None
 
     @property
@@ -142,21 +144,21 @@ class Trouble(NamedTuple):
     @property
     def text(self) -> str:
         """Return the reason with all its evidence."""
-        return " ".join([self.picture.reason, *(proof.text for proof in self.found.evidence)])
+        return " ".join([self.picture.reason, *(proof.text for proof in self.explanation.evidence)])
 
 
-def _words(trouble: Trouble, without: str = "") -> list[str]:
+def _arguments(trouble: Trouble, without: str = "") -> list[str]:
     """Return the words that submit the set again, as far as it records them, `without` a variable
     of --env."""
     record = trouble.picture.record
     if record is None:
         return []
-    words = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
-    words += ["--round", record.round] if record.round else []
-    words += ["--name", record.label] if record.label else []
-    words += ["--site", trouble.site] if trouble.site else []
+    arguments = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
+    arguments += ["--round", record.round] if record.round else []
+    arguments += ["--name", record.label] if record.label else []
+    arguments += ["--site", trouble.site] if trouble.site else []
     given = (f"{name}={value}" for name, value in _given(trouble).items() if name != without)
-    return words + [word for value in given for word in ("--env", value)]
+    return arguments + [word for value in given for word in ("--env", value)]
 
 
 def _given(trouble: Trouble) -> dict[str, str]:
@@ -170,20 +172,20 @@ def _given(trouble: Trouble) -> dict[str, str]:
     names = [name for name, origin in origins(evidence).items() if origin == "command line"]
     if not names or record is None:
         return {}
-    found = {}
+    values = {}
     for file in (f"config_{record.system}.sh", "rccl_env.sh"):
         for line in evidence.findings.text(evidence.layout.bundle / file).splitlines():
             name, _, value = line.removeprefix("export ").partition("=")
             if name in names:
                 with suppress(ValueError):
-                    found[name] = "".join(split(value))
-    return found
+                    values[name] = "".join(split(value))
+    return values
 
 
 def _again(trouble: Trouble, *overrides: str, without: str = "") -> str:
     """Submit the set again with other values of the site file, `without` a variable of --env."""
-    words = [word for value in overrides for word in ("--override", value)]
-    return " ".join(map(quoted, ["orchestrator", *_words(trouble, without), *words]))
+    more = [word for value in overrides for word in ("--override", value)]
+    return " ".join(map(quoted, ["orchestrator", *_arguments(trouble, without), *more]))
 
 
 def _name_data(trouble: Trouble) -> str:
@@ -196,7 +198,7 @@ def _name_data(trouble: Trouble) -> str:
     site = _site(trouble)
     folder = likely_folder(site, record.workload, match[1], os.environ)
     need = name_folders(record.workload, {match[1]: folder})
-    return need.fix.line(_words(trouble)) if need.fix else ""
+    return need.fix.line(_arguments(trouble)) if need.fix else ""
 
 
 def _site(trouble: Trouble) -> Site:
@@ -219,7 +221,7 @@ def _find_data(trouble: Trouble) -> str:
     if record is None or match is None:
         return ""
     fix = find_data(_site(trouble), record.workload, match[1], match[2])
-    return fix.line(_words(trouble))
+    return fix.line(_arguments(trouble))
 
 
 def _load_image(trouble: Trouble) -> str:
@@ -229,8 +231,8 @@ def _load_image(trouble: Trouble) -> str:
     record = trouble.picture.record
     if record is None:
         return ""
-    words = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
-    image = " ".join(map(quoted, words)) + trouble.site_option
+    names = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
+    image = " ".join(map(quoted, names)) + trouble.site_option
     kept = stored(trouble.picture.root.parent.parent / "images", record.image)
     steps = [] if kept else [f"orchestrator images pull {image}"]
     if not kept and _is_built(trouble):
@@ -300,7 +302,7 @@ def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
 
 def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
     """Submit the set again without the refused variable of --env, and with the others."""
-    named = re.findall(r"\w+", trouble.found.sentence)
+    named = re.findall(r"\w+", trouble.explanation.sentence)
     wrong = next((name for name in _given(trouble) if name in named), "")
     if not wrong:
         return ""
@@ -355,9 +357,9 @@ def _longer_job(trouble: Trouble) -> str | tuple[str, str]:
         limits = [*partition_limits(_site(trouble).partition).values()]
         longest = max((limit or minutes for limit in limits), default=minutes)
         minutes = min(minutes, longest) if longest > had else minutes
-    words = ["orchestrator", "resume", str(picture.root), "--time", str(minutes)]
+    arguments = ["orchestrator", "resume", str(picture.root), "--time", str(minutes)]
     remedy = f"no run fitted into {had} min: give the next job more time"
-    return " ".join(map(quoted, words)), remedy
+    return " ".join(map(quoted, arguments)), remedy
 
 
 _COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {

@@ -69,21 +69,21 @@ def run(args: argparse.Namespace) -> int:
         from orchestrator.mllog.installed import check_equal
 
         note(f"{check_equal()}: its rules of the built-in rounds are the ones here")
-    own = own_rules(args.workload, args.ruleset, args.site)
+    rules = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
     if args.compliance:
         if args.window or args.minutes_left is not None:
             raise UsageError("--window and --minutes-left are about the score, not --compliance")
         from orchestrator.cli import compliance
 
-        return compliance.show(named, args.json, ruleset=args.ruleset, own=own)
+        return compliance.show(named, args.json, ruleset=args.ruleset, own=rules)
     return show(
         named,
         args.json,
         ruleset=args.ruleset,
         window=args.window,
         minutes_left=args.minutes_left,
-        own=own,
+        own_rules=rules,
         last_line=lambda folder, score: more_runs(folder, score, args.site),
     )
 
@@ -95,7 +95,7 @@ def show(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
-    own: OwnRules | None = None,
+    own_rules: OwnRules | None = None,
     last_line: Callable[[str, Score], str] = lambda folder, score: "",
 ) -> int:
     """Print scores and return the worst exit code. `last_line` returns a command to print below a
@@ -106,7 +106,7 @@ def show(
     for folder in folders:
         try:
             score = score_dir(
-                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own
+                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own_rules
             )
         except OrchestratorError as error:
             if single:
@@ -164,7 +164,8 @@ def against_published(folder: str, score: Score) -> list[str]:
     from orchestrator.published import compare, of_set
 
     return [
-        f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in of_set(record)
+        f"{compare(minutes, entry)} ({entry.submitter}, round {entry.round})"
+        for entry in of_set(record)
     ]
 
 

@@ -47,8 +47,7 @@ def run(args: Namespace) -> int:
     if args.watch:
         from orchestrator.cli import watch
 
-        args.interval = None
-        return watch.run(args)
+        return watch.run(Namespace(**vars(args), interval=None))
     return _one(args) if args.set else list_sets(args)
 
 

@@ -128,7 +128,7 @@ class Comparison:
             "verdict": self.verdict,
             "confidence": {"method": METHOD, **asdict(self.interval)} if self.interval else None,
             "runs_to_settle": self.runs_to_settle,
-            "differences": [asdict(one) for one in self.differences],
+            "differences": [asdict(difference) for difference in self.differences],
             "notes": list(self.notes),
         }
 
@@ -176,20 +176,20 @@ def compare(a: Side, b: Side) -> Comparison:
                     f"{side.name} is not compared with a published result: {reason}",
                     hint=f"orchestrator score {quoted(side.name)} shows its own arithmetic",
                 )
-    found = interval(a.times, b.times) if a.times and b.times else None
+    spread = interval(a.times, b.times) if a.times and b.times else None
     both = a.score is not None and b.score is not None
     # One side without a valid score: compare plain means, or only one side would have a factor.
     ratio = _ratio(a.score, b.score) if both else _ratio(a.mean or a.score, b.mean or b.score)
-    if found and not both and (a.score or b.score):
-        found = None
+    if spread and not both and (a.score or b.score):
+        spread = None
     return Comparison(
         a,
         b,
         ratio,
         _ratio(a.rate, b.rate),
         _ratio(a.samples, b.samples),
-        found,
-        verdict(ratio, found),
+        spread,
+        verdict(ratio, spread),
         tuple(differences(a, b)),
         tuple(_notes(a, b)),
     )
@@ -203,20 +203,20 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return b / a if a and b and a > 0 and b > 0 else None
 
 
-def verdict(ratio: float | None, found: Interval | None) -> str:
+def verdict(ratio: float | None, spread: Interval | None) -> str:
     if ratio is None:
         return "none"
     near = abs(ratio - 1) <= NEAR
-    if found is None:
+    if spread is None:
         return "near_unknown" if near else "apart_unknown"
     if near:
-        return "equal" if found.low >= 1 - NEAR and found.high <= 1 + NEAR else "near"
-    return "apart" if found.high < 1 - NEAR or found.low > 1 + NEAR else "unsure"
+        return "equal" if spread.low >= 1 - NEAR and spread.high <= 1 + NEAR else "near"
+    return "apart" if spread.high < 1 - NEAR or spread.low > 1 + NEAR else "unsure"
 
 
 def differences(a: Side, b: Side) -> list[SideDifference]:
     """Return differences between settings that both sides have."""
-    found = []
+    differing = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),
         ("environment", a.environment, b.environment),
@@ -226,12 +226,12 @@ def differences(a: Side, b: Side) -> list[SideDifference]:
             names = sorted(
                 {*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs}
             )
-            found += [
+            differing += [
                 SideDifference(kind, name, mine.get(name, ""), theirs.get(name, ""))
                 for name in names
                 if mine.get(name) != theirs.get(name)
             ]
-    return found
+    return differing
 
 
 def _notes(a: Side, b: Side) -> list[str]:
@@ -239,8 +239,8 @@ def _notes(a: Side, b: Side) -> list[str]:
     notes += [f"{side.name}: {STAND_IN}" for side in (a, b) if side.stand_in]
     notes += [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
     notes += [f"{side.name}: {text}" for side in (a, b) for text in side.mixed]
-    if own := [side for side in (a, b) if side.ruleset == OWN]:
-        notes += _own_notes(a, b, own)
+    if by_own_rules := [side for side in (a, b) if side.ruleset == OWN]:
+        notes += _own_notes(a, b, by_own_rules)
     elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
         notes.append(
             f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ"
@@ -252,16 +252,11 @@ def _notes(a: Side, b: Side) -> list[str]:
     return notes
 
 
-def _own_notes(a: Side, b: Side, own: list[Side]) -> list[str]:
-    if len(own) == 1:
-        other = b if own[0] is a else a
-        return [
-            (
-                f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: "
-                "no "
-                "comparison of results"
-            )
-        ]
+def _own_notes(a: Side, b: Side, by_own_rules: list[Side]) -> list[str]:
+    if len(by_own_rules) == 1:
+        other = b if by_own_rules[0] is a else a
+        scored = f"{by_own_rules[0].name} is scored by its workload's own rules"
+        return [f"{scored}, {other.name} by MLPerf's: no comparison of results"]
     notes = ["both are scored by their workload's own rules: these are no MLPerf scores"]
     if a.goal != b.goal:
         notes.append(

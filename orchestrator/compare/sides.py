@@ -137,7 +137,11 @@ def _short(directory: str) -> str:
 
 def _mixed(score: Score) -> list[str]:
     """Return the differences between runs, not those from the set's description."""
-    return [f"{one.key}: {one.message}" for one in score.differences if one.rule == "experiment"]
+    return [
+        f"{difference.key}: {difference.message}"
+        for difference in score.differences
+        if difference.rule == "experiment"
+    ]
 
 
 def _in_window(score: Score) -> list[Any]:
@@ -170,7 +174,7 @@ def _samples(score: Score) -> float | None:
 def _logged(log: Log) -> dict[str, str]:
     """Return the last logged value of each setting before the run: batch size, optimiser,
     precision."""
-    found = {}
+    settings = {}
     for record in log.records:
         if record.key == "run_start":
             break
@@ -180,8 +184,8 @@ def _logged(log: Log) -> dict[str, str]:
             and record.key not in _NOT_SETTINGS
             and not record.key.endswith(("_start", "_stop"))
         ):
-            found[record.key] = str(record.value)[:200]
-    return found
+            settings[record.key] = str(record.value)[:200]
+    return settings
 
 
 def _of_set(source: Source, logged: dict[str, str]) -> dict[str, dict[str, str]]:
@@ -224,22 +228,24 @@ def _published(name: str) -> Side | None:
         return None
     parts = name.split("/")
     if len(parts) == 1:
-        found = [one for one in load() if one.entry and one.entry == name]
+        entries = [entry for entry in load() if entry.entry and entry.entry == name]
     elif len(parts) == 3:
-        found = find(round=parts[0], benchmark=parts[1], system=parts[2])
+        entries = find(round=parts[0], benchmark=parts[1], system=parts[2])
     else:
         return None
-    if len(found) > 1:
-        names = ", ".join(sorted({f"{one.round}/{one.benchmark}/{one.name}" for one in found})[:8])
-        raise UsageError(
-            f"`{name}` fits {len(found)} published entries", hint=f"name one of: {names}"
+    if len(entries) > 1:
+        names = ", ".join(
+            sorted({f"{entry.round}/{entry.benchmark}/{entry.name}" for entry in entries})[:8]
         )
-    return _entry(found[0]) if found else None
+        raise UsageError(
+            f"`{name}` fits {len(entries)} published entries", hint=f"name one of: {names}"
+        )
+    return _entry(entries[0]) if entries else None
 
 
 def _entry(entry: PublishedResult) -> Side:
     scale = entry.factor if entry.factor is not None else 1.0
-    minutes = tuple(one * scale for one in entry.run_minutes)
+    minutes = tuple(time * scale for time in entry.run_minutes)
     return Side(
         name=f"{entry.submitter} {entry.round}/{entry.benchmark}/{entry.system or entry.name}",
         kind="published",

@@ -63,7 +63,7 @@ def zoomed(
     """
     low, high = min(values), max(values)
     reach = far * max(high - low, abs(high) * 0.01)
-    return widened([low, high, *(min(max(one, low - reach), high + reach) for one in others)])
+    return widened([low, high, *(min(max(value, low - reach), high + reach) for value in others)])
 
 
 class Chart:
@@ -180,7 +180,7 @@ class Chart:
 
     def _numbers(self, span: Point, wanted: int) -> list[tuple[float, str]]:
         values = next(
-            (found for more in (1, 2, 4) if len(found := ticks(*span, wanted * more)) > 1),
+            (marks for more in (1, 2, 4) if len(marks := ticks(*span, wanted * more)) > 1),
             [span[0]],
         )
         step = values[1] - values[0] if len(values) > 1 else span[1] - span[0]

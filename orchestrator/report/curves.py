@@ -73,11 +73,11 @@ def _evaluations(
     counts = [samples for curve in curves for samples, _ in curve]
 
     def draw(width: int) -> Chart:
-        words = f"One curve per run, {count(len(runs), 'run')}.{aim}"
+        description = f"One curve per run, {count(len(runs), 'run')}.{aim}"
         chart = Chart(
             name,
             title,
-            words,
+            description,
             widened(counts, 0.02),
             _range(report, curves),
             width=width,
@@ -113,7 +113,7 @@ def throughput(report: Report) -> Safe:
     xs = [at for run in runs for at, _ in run.throughput]
     ys = [rate for run in runs for _, rate in run.throughput]
     unit = unit_of_span(max(xs))
-    words = (
+    description = (
         f"Samples per second of {count(len(runs), 'run')}, from {plain(min(ys))} to "
         f"{plain(max(ys))}; "
         f"{throughput_note(report)}."
@@ -124,7 +124,7 @@ def throughput(report: Report) -> Safe:
         chart = Chart(
             "throughput",
             "Throughput over time",
-            words,
+            description,
             span,
             widened(ys),
             width=width,

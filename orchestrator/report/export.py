@@ -37,7 +37,10 @@ def parquet(reports: Iterable[Report]) -> bytes:
     arrow, writer = _package("pyarrow", "Parquet"), _package("pyarrow.parquet", "Parquet")
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema(
-        [arrow.field(one.name, kinds[one.kind], metadata={"text": one.text}) for one in COLUMNS]
+        [
+            arrow.field(column.name, kinds[column.kind], metadata={"text": column.text})
+            for column in COLUMNS
+        ]
     )
     table = [
         dict(zip(schema.names, row, strict=True)) for report in reports for row in rows(report)
@@ -104,7 +107,9 @@ class Tracking:
         return fresh
 
     def _put(self, home: str, name: str, run: Run, values: dict[str, Cell]) -> None:
-        begin, end = (None if one is None else round(one) for one in (run.start_ms, run.stop_ms))
+        begin, end = (
+            None if time_ms is None else round(time_ms) for time_ms in (run.start_ms, run.stop_ms)
+        )
         made = self._ask(
             self._client.create_run,
             home,
@@ -145,8 +150,8 @@ class Tracking:
         try:
             return call(*args, **named)
         except Exception as error:
-            told = str(error).strip().splitlines()[:1]
+            lines = str(error).strip().splitlines()[:1]
             raise OrchestratorError(
-                f"MLflow at {self.address}: {told[0][:500] if told else type(error).__name__}",
+                f"MLflow at {self.address}: {lines[0][:500] if lines else type(error).__name__}",
                 hint="runs that are there are not written again: the same command continues",
             ) from error

@@ -148,8 +148,8 @@ class Report:
 
         value = self.score.minutes
         return [
-            f"published: {label(one)}" if value is None else f"{sentence(value, one)}"
-            for one in self.published
+            f"published: {label(entry)}" if value is None else f"{sentence(value, entry)}"
+            for entry in self.published
         ]
 
 

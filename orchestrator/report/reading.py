@@ -28,12 +28,12 @@ CURVE_POINTS = 240
 
 
 def read_report(
-    directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None
+    directory: str, *, ruleset: str = "", window: bool = False, own_rules: OwnRules | None = None
 ) -> Report:
     """Read the set or folder of results at `directory`. Raises InputError as `orchestrator score`
     does."""
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=window, own=own)
+    score = score_source(source, ruleset=ruleset, window=window, own=own_rules)
     target, metric, smaller = _target(source, score)
     labels = run_labels(score.runs)
     return Report(
@@ -164,14 +164,14 @@ def _run(run: RunScore, label: str) -> Run:
 
 
 def _evaluations(run: RunScore, start: float | None) -> list[CurvePoint]:
-    found = []
+    points = []
     for time, samples, value in run.evaluations:
         at, count, loss = finite(time), finite(samples), finite(value)
         if at is not None and count is not None and loss is not None:
-            found.append(
+            points.append(
                 CurvePoint((at - start) / 60000 if start is not None else 0.0, count, loss)
             )
-    return found
+    return points
 
 
 def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]:
@@ -247,4 +247,4 @@ def _bound(node: Any) -> tuple[float, bool] | None:
             return float(limit), True
         case ["cmp", ["value"], ">=" | ">", (int() | float()) as limit] if limit > 0:
             return float(limit), False
-    return next((found for part in node if (found := _bound(part))), None)
+    return next((bound for part in node if (bound := _bound(part))), None)

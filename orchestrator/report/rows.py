@@ -66,15 +66,15 @@ def times(report: Report) -> Safe:
     if published and near:
         low, high = widened([low, high, published.minutes], 0.02)
     what = unit.name if scale == 1 else f"{unit.name} × normalisation factor {scale:.6f}"
-    words = f"One dot per run, {_uses_text(report)}."
-    words += "" if mean is None else f" The mean is {unit.full(mean)}."
-    words += "" if published is None else f" Published are {published.minutes:.2f} minutes."
+    description = f"One dot per run, {_uses_text(report)}."
+    description += "" if mean is None else f" The mean is {unit.full(mean)}."
+    description += "" if published is None else f" Published are {published.minutes:.2f} minutes."
 
     def draw(width: int) -> Chart:
         chart = Chart(
             "times",
             "Time to train of each run",
-            words,
+            description,
             (unit.of(low), unit.of(high)),
             (-0.6, len(runs) - 0.4),
             width=width,
@@ -199,7 +199,7 @@ def samples(report: Report) -> Safe:
         *([mine] if shown else []),
     ]
     dropped = _dropped_samples(runs, report.score.dropped)
-    words = (
+    description = (
         f"The set's mean is {plain(mine)}, the reference's {plain(point.mean)}; at least "
         f"{plain(point.limit)} is "
         f"needed: {'passed' if result.passed else 'not passed'}."
@@ -209,7 +209,7 @@ def samples(report: Report) -> Safe:
         chart = Chart(
             "samples",
             "Samples to converge against the reference",
-            words,
+            description,
             widened(values, 0.05),
             (-0.6, len(runs) - 0.4),
             width=width,
@@ -271,17 +271,17 @@ def timeline(report: Report) -> Safe:
     if not runs:
         return Safe("")
     begins = [min(run.init_ms or math.inf, run.start_ms or 0.0) for run in runs] + [
-        float(one.start_ms) for one in lost
+        float(attempt.start_ms) for attempt in lost
     ]
     ends = [run.stop_ms or run.start_ms or 0.0 for run in runs] + [
-        float(one.end_ms) for one in lost
+        float(attempt.end_ms) for attempt in lost
     ]
     origin, span = min(begins), (max(ends) - min(begins)) / 60000
     unit = unit_of_span(span)
     rows: list[tuple[float, Run | RunAttempt]] = sorted(
         [
             *((run.start_ms or 0.0, run) for run in runs),
-            *((float(one.start_ms), one) for one in lost),
+            *((float(attempt.start_ms), attempt) for attempt in lost),
         ],
         key=lambda row: row[0],
     )

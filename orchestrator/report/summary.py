@@ -36,7 +36,7 @@ def _trouble(report: Report) -> str:
     if not report.is_set:
         return ""
     lost = sum(attempt.outcome in LOST for attempt in report.attempts)
-    excluded = [one.node for one in report.nodes if one.set_aside]
+    excluded = [node.node for node in report.nodes if node.set_aside]
     parts = [f"{count(lost, 'attempt')} lost to the machines and repeated"] if lost else []
     parts += [f"excluded: {fold(excluded)}"] if excluded else []
     if not parts:

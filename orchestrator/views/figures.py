@@ -48,7 +48,7 @@ HOURS, DAYS = Unit("hours", "h", 1 / 60), Unit("days", "d", 1 / 1440)
 
 def unit_of_runs(times: Iterable[float | None]) -> Unit:
     """Return MLPerf's minutes, but seconds if all times are below a minute."""
-    known = [one for one in times if one is not None and math.isfinite(one)]
+    known = [value for value in times if value is not None and math.isfinite(value)]
     return SECONDS if known and max(known) < 1 else MINUTES
 
 

@@ -153,9 +153,9 @@ def test_the_page_of_all_sets_counts_no_stand_in_as_a_result(
     published: Path, stand_in: Path
 ) -> None:
     real, small = (indexed("x", read_report(str(root))) for root in (published, stand_in))
-    assert (real.minutes, real.words) == (real.value, "")
+    assert (real.minutes, real.remark) == (real.value, "")
     assert small.minutes is None and small.mean == real.mean
-    assert small.words.startswith("rehearsal, not a result (a small stand-in workload ran): ")
+    assert small.remark.startswith("rehearsal, not a result (a small stand-in workload ran): ")
 
 
 def test_one_rounding_for_the_score_on_a_page(published: Path) -> None:
