@@ -39,8 +39,8 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
 
 
 def with_short_name(command: str, root: Path, site: str | None = None) -> str:
-    """Name the set by the end of its id if other commands find it so: by the site file in use
-    without --site, in whose log directory it is."""
+    """Shorten the set's path to the end of its id, if other commands find it in the log directory
+    of the site file without --site."""
     from orchestrator.cli.finding import find_site, log_dir_of
     from orchestrator.errors import OrchestratorError
     from orchestrator.runset.find import short_name
@@ -57,7 +57,7 @@ def with_short_name(command: str, root: Path, site: str | None = None) -> str:
 
 
 def set_parts(picture: SetPicture, site: str | None = None) -> list[Part]:
-    """Return the facts of a set, its runs and the closing lines. `site`: file of --site."""
+    """Return facts, runs and closing lines. `site`: file of --site."""
     from orchestrator.views.parts import with_commands
 
     closing = with_commands(closing_lines(picture, site))
@@ -93,8 +93,7 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
 
 
 def end_lines(picture: SetPicture, site: str | None = None) -> list[str]:
-    """Return the last lines of a command that waited for the set's end; [] if it is complete
-    without trouble."""
+    """Return the last lines of a command that waited for the set's end; [] without trouble."""
     lines = closing_lines(picture, site)
     if picture.state == "complete":
         return lines
@@ -104,8 +103,8 @@ def end_lines(picture: SetPicture, site: str | None = None) -> list[str]:
 
 
 def with_unreleased(picture: SetPicture) -> SetPicture:
-    """Add a warning of the nodes that may still have the container of the job that ended before
-    its set was complete."""
+    """Warn of nodes that may still have the container of a job that ended before its set was
+    complete."""
     from orchestrator.evidence.events import unreleased
     from orchestrator.evidence.sets import SetEvidence
 
@@ -117,7 +116,7 @@ def with_unreleased(picture: SetPicture) -> SetPicture:
 
 
 def unreleased_line(picture: SetPicture, job_id: str, nodes: list[str]) -> str:
-    """Return which nodes may still have a job's container, and the command that shows it there."""
+    """Return the nodes that may still have a job's container, and a command that shows it."""
     from orchestrator.nodes.names import fold
 
     engine = picture.record.engine if picture.record else ""
@@ -143,13 +142,11 @@ class Trouble(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the reason with all its evidence."""
         return " ".join([self.picture.reason, *(proof.text for proof in self.explanation.evidence)])
 
 
 def _arguments(trouble: Trouble, without: str = "") -> list[str]:
-    """Return the words that submit the set again, as far as it records them, `without` a variable
-    of --env."""
+    """Return the recorded arguments that submit the set again, `without` a variable of --env."""
     record = trouble.picture.record
     if record is None:
         return []
@@ -183,7 +180,7 @@ def _given(trouble: Trouble) -> dict[str, str]:
 
 
 def _again(trouble: Trouble, *overrides: str, without: str = "") -> str:
-    """Submit the set again with other values of the site file, `without` a variable of --env."""
+    """Submit the set again with `overrides` of the site file, `without` a variable of --env."""
     more = [word for value in overrides for word in ("--override", value)]
     return " ".join(map(quoted, ["orchestrator", *_arguments(trouble, without), *more]))
 
@@ -202,7 +199,7 @@ def _name_data(trouble: Trouble) -> str:
 
 
 def _site(trouble: Trouble) -> Site:
-    """Return the user's site; without one, that of the set's log directory."""
+    """Return the user's site, else a site with the set's log directory."""
     from orchestrator.cli.finding import find_site
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Site, load_site
@@ -225,7 +222,7 @@ def _find_data(trouble: Trouble) -> str:
 
 
 def _load_image(trouble: Trouble) -> str:
-    """Load the image on nodes, from its tar if kept, else pulled or built first."""
+    """Load the image on the nodes; without a kept tar pull or build it first."""
     from orchestrator.container.store import stored
 
     record = trouble.picture.record
@@ -253,7 +250,7 @@ def _is_built(trouble: Trouble) -> bool:
 
 
 def _entry(trouble: Trouble) -> Entry | None:
-    """Return the entry of the set as it would be submitted now; None if it cannot be."""
+    """Return the entry that a new submission would have, or None."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import load_entry
 
@@ -284,7 +281,7 @@ def _join_group(trouble: Trouble) -> str:
 
 
 def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
-    """Show why nodes take no jobs; if all take jobs, the jobs that have them."""
+    """Show why nodes take no jobs; if all take jobs, the queue."""
     from orchestrator.errors import SchedulerError
     from orchestrator.nodes.names import fold
     from orchestrator.scheduler import advice
@@ -301,7 +298,7 @@ def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
 
 
 def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
-    """Submit the set again without the refused variable of --env, and with the others."""
+    """Submit the set again without the refused variable of --env."""
     named = re.findall(r"\w+", trouble.explanation.sentence)
     wrong = next((name for name in _given(trouble) if name in named), "")
     if not wrong:
@@ -314,8 +311,8 @@ def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
 
 
 def _name_interface(trouble: Trouble) -> str | tuple[str, str]:
-    """Submit the set again without the name of a missing interface: each node then takes the
-    interface of its route to the others."""
+    """Submit the set again without a missing interface: nodes then take that of their route to the
+    others."""
     match = re.search(
         r"\b(\w+)=(\S+) \((\w+)\): this node has no such.* it has (\S+)", trouble.text
     )
@@ -377,4 +374,4 @@ _COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {
     "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
     "nodes_unavailable": _look_at_nodes,
 }
-"""Cause -> its command, or command and remedy; other causes use their rule's."""
+"""Cause -> command, or command and remedy; other causes use their rule's."""

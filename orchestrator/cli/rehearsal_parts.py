@@ -1,4 +1,4 @@
-"""The parts of a rehearsal: its timeline, and the trials with several numbers of spares."""
+"""The parts of a rehearsal: timeline, and trials with several numbers of spares."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ def _clock(at_s: float) -> str:
 
 
 def spares_table(results: Sequence[SparesResult], within_s: float | None, limit: str) -> Table:
-    """Return a row per number of spares; `limit`: the text of `within_s`, the time to finish
-    within."""
+    """Return a row per number of spares; `limit`: `within_s` as text."""
     header = [
         "spares", "nodes", "failures", "node-hours", "median", "90 %", "99 %", "without resume",
         "complete",
@@ -38,7 +37,6 @@ def spares_table(results: Sequence[SparesResult], within_s: float | None, limit:
 
 
 def _spares_row(result: SparesResult, within_s: float | None) -> list[str]:
-    """Return finishing times, and shares of the sets."""
     failures = sum(trial.failures for trial in result.trials) / len(result.trials)
     times = [result.quantile(share) for share in (0.5, 0.9, 0.99)]
     shares = [

@@ -106,7 +106,6 @@ def _open(path: Path) -> None:
 
 
 def _run_all(args: Namespace) -> int:
-    """Write a page per set of a log directory, and index.html."""
     from orchestrator.cli.finding import log_dir_of, need_site, own_rules
     from orchestrator.errors import OrchestratorError
     from orchestrator.evidence.sets import set_folders

@@ -99,7 +99,7 @@ def show(
     last_line: Callable[[str, Score], str] = lambda folder, score: "",
 ) -> int:
     """Print scores and return the worst exit code. `last_line` returns a command to print below a
-    score, or "". Raises scoring errors if there is a single folder."""
+    score. Raises scoring errors of a single folder."""
     from orchestrator.mllog.score import score_dir
 
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
@@ -133,8 +133,8 @@ def show(
 
 
 def more_runs(folder: str, score: Score, site: str | None) -> str:
-    """Return the command that gives a finished set the runs that its score needs; "" if it declares
-    enough, or cannot become valid."""
+    """Return the command that adds the runs that a score needs; "" if the set declares enough, or
+    cannot become valid."""
     is_hopeless = not score.forecast or score.forecast["never_because"]
     if is_hopeless or score.pending or len(score.runs) >= score.runs_required:
         return ""

@@ -65,7 +65,6 @@ def _one(args: Namespace) -> int:
 
 
 def list_sets(args: Namespace) -> int:
-    """Print the log directory's sets as a table."""
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
     from orchestrator.views.sets import set_table

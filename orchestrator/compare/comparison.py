@@ -20,7 +20,7 @@ CERTAINTY = {
     "apart": "sure of the times, not of the cause: the whole 95 % interval is more than 1 % away",
     "unsure": "not sure: the 95 % interval includes equal times (within 1 %)",
 }
-"""Verdict -> how sure it is. Verdicts without an interval are missing."""
+"""Verdict -> its certainty. Verdicts without an interval are missing."""
 SURE = ("equal", "apart")
 
 
@@ -37,7 +37,7 @@ class SideDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """b against a. Ratios are b / a; a score ratio above 1 means that b is slower."""
+    """Ratios are b / a: with a score ratio above 1, b is slower."""
 
     a: Side
     b: Side
@@ -51,21 +51,21 @@ class Comparison:
 
     @property
     def runs_to_settle(self) -> int | None:
-        """Return the further runs that settle it, of B, or of each side if A can have more; None:
-        unknown, or too many."""
+        """Return the further runs that settle it, of B, and of A unless published; None: unknown,
+        or too many."""
         if self.interval is None or self.a.times is None or self.b.times is None:
             return None
         return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
 
     @property
     def same_runs(self) -> bool:
-        """Return whether the times agree run for run, in the digits of published times."""
+        """Return whether the times agree run for run, in published digits."""
         a, b = sorted(self.a.minutes), sorted(self.b.minutes)
         return bool(a) and len(a) == len(b) and all(map(_alike, a, b))
 
     @property
     def no_interval(self) -> str:
-        """Return why an interval is missing; "" if present, or nothing is compared."""
+        """Return why an interval is missing, or ""."""
         if self.interval is not None or self.score_ratio is None:
             return ""
         reasons: dict[str, list[str]] = {}
@@ -81,8 +81,7 @@ class Comparison:
 
     @property
     def tone(self) -> str:
-        """Return "yes" or "no" for a success or failure; "plain" for a faster or slower set, and
-        without a sure difference."""
+        """Return "yes" or "no" for success or failure, else "plain"."""
         if self.within_1_percent:
             return "yes"
         if self.verdict == "unsure":
@@ -91,8 +90,8 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """Return the verdict's first words, with its certainty unless it is sure. Only a published
-        result is reproduced, or not."""
+        """Return the verdict, with its certainty unless sure. Only published results are
+        reproduced, or not."""
         if self.score_ratio is None:
             return "cannot be compared: a side has no time"
         if self.verdict == "unsure":
@@ -160,8 +159,8 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare `b` with `a`. Raises UsageError for different benchmarks, and for a published entry
-    next to rehearsed or stand-in runs."""
+    """Compare `b` with `a`. Raises UsageError for different benchmarks, and for rehearsed or
+    stand-in runs against a published entry."""
     if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
         raise UsageError(
             f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different "
@@ -215,7 +214,6 @@ def verdict(ratio: float | None, spread: Interval | None) -> str:
 
 
 def differences(a: Side, b: Side) -> list[SideDifference]:
-    """Return differences between settings that both sides have."""
     differing = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),

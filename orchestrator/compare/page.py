@@ -1,4 +1,4 @@
-"""A comparison as one self-contained HTML page, in the report's style."""
+"""A comparison as a self-contained HTML page, in the report's style."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROW = 34
 
 
 def page(comparisons: Sequence[Comparison]) -> str:
-    """Return the page: every side against the first, which all `comparisons` share."""
+    """Return the page. All `comparisons` share their first side."""
     first = comparisons[0].a
     sides = [first, *(comparison.b for comparison in comparisons)]
     names = [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(sides))]
@@ -67,7 +67,7 @@ def page(comparisons: Sequence[Comparison]) -> str:
 
 
 def _percent(comparison: Comparison) -> str:
-    """Return the figure above the verdict; "" if it would claim a difference that is not sure."""
+    """Return the figure above the verdict; "" for an unsure difference."""
     if comparison.score_ratio is None or comparison.verdict == "unsure":
         return ""
     return signed(comparison.score_ratio)
@@ -170,7 +170,7 @@ def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None
 
 
 def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
-    """Return the ratios to A's time with intervals, next to the 1 % that counts as equal."""
+    """Return the ratios to A's time with intervals, next to the 1 % of equality."""
     rows = [
         (
             name,

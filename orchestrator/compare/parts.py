@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from orchestrator.views.parts import Part
 
 FEW = 10
-"""Mean and spread of fewer runs than MLPerf's usual ten change with each further run."""
+"""Mean and spread of fewer runs than MLPerf's ten change with each further run."""
 DIFFERENCES = {
     "setting": "Settings that differ",
     "environment": "Environment that differs",
@@ -25,7 +25,6 @@ UNSET = "(not set)"
 
 
 def comparison_parts(comparison: Comparison) -> list[Part]:
-    """Return the whole comparison of two sides."""
     differences = difference_tables(comparison)
     return [
         _headline(comparison),
@@ -37,7 +36,7 @@ def comparison_parts(comparison: Comparison) -> list[Part]:
 
 
 def difference_tables(comparison: Comparison, name: str = "B") -> list[Table]:
-    """Return a table for each kind of difference. `name`: the compared side's."""
+    """Return a table for each kind of difference. `name`: of side `b`."""
     tables = []
     for kind, caption in DIFFERENCES.items():
         rows = [
@@ -51,8 +50,8 @@ def difference_tables(comparison: Comparison, name: str = "B") -> list[Table]:
 
 
 def verdict_lines(comparison: Comparison, name: str = "B") -> list[str]:
-    """Return the verdict, its certainty, and the further runs that would settle it. `name`: the
-    compared side's."""
+    """Return verdict, certainty, and the further runs that would settle it. `name`: of side
+    `b`."""
     what, sure = comparison.outcome, CERTAINTY.get(comparison.verdict, "")
     ratio = comparison.score_ratio
     if ratio is None:

@@ -1,4 +1,4 @@
-"""The sides of a comparison: a set folder, a folder of any logs, or a published entry."""
+"""The sides of a comparison: a set, any folder of logs, or a published entry."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from orchestrator.errors import UsageError
 from orchestrator.mllog.numbers import positive
 from orchestrator.mllog.olympic import kept, median
 from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.mllog.reader import Log
@@ -42,7 +43,7 @@ _OF_A_SET = ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bu
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side. Times are minutes, `rate` samples per second; None if unknown."""
+    """Times are minutes, `rate` samples per second; None if unknown."""
 
     name: str
     kind: str
@@ -59,7 +60,7 @@ class Side:
     minutes: tuple[float, ...] = ()
     """Successful runs, in the order of their logs."""
     goal: str = ""
-    """The target in words, for a workload with its own rules."""
+    """The target, for a workload with its own rules."""
     problem: str = ""
     """Why no score is valid."""
     rehearsed: bool = False
@@ -76,7 +77,7 @@ class Side:
 
     @property
     def digits(self) -> int:
-        """Return the digits of its times: MLCommons publishes two."""
+        """Return the digits of the times: MLCommons publishes two."""
         return 2 if self.kind == "published" else 3
 
     @property
@@ -86,8 +87,8 @@ class Side:
 
 
 def find_side(name: str, *, ruleset: str = "") -> Side | None:
-    """Return a folder or published entry as a side, or None. Raises UsageError for several matching
-    entries, InputError for unusable logs."""
+    """Return a folder or published entry, or None. Raises UsageError for several matching entries,
+    InputError for unusable logs."""
     return _folder(name, ruleset) if os.path.isdir(name) else _published(name)
 
 
@@ -172,8 +173,7 @@ def _samples(score: Score) -> float | None:
 
 
 def _logged(log: Log) -> dict[str, str]:
-    """Return the last logged value of each setting before the run: batch size, optimiser,
-    precision."""
+    """Return the last value of each setting logged before the run, such as the batch size."""
     settings = {}
     for record in log.records:
         if record.key == "run_start":
@@ -189,8 +189,7 @@ def _logged(log: Log) -> dict[str, str]:
 
 
 def _of_set(source: Source, logged: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Return the members of a set's side: environment, host settings, and `logged` settings with
-    those of the set."""
+    """Return environment, host settings, and `logged` settings with those of the set."""
     from orchestrator.evidence.environment import evaluated
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.tunables import read_tunables
@@ -220,8 +219,7 @@ def _of_set(source: Source, logged: dict[str, str]) -> dict[str, dict[str, str]]
 
 
 def _published(name: str) -> Side | None:
-    """Return a published entry by MLCommons' number or round/benchmark/system. UsageError for
-    several."""
+    """Return an entry by MLCommons' number or round/benchmark/system. UsageError for several."""
     try:
         from orchestrator.published import find, load
     except ImportError:
@@ -238,7 +236,8 @@ def _published(name: str) -> Side | None:
             sorted({f"{entry.round}/{entry.benchmark}/{entry.name}" for entry in entries})[:8]
         )
         raise UsageError(
-            f"`{name}` fits {len(entries)} published entries", hint=f"name one of: {names}"
+            f"`{name}` fits {count(len(entries), 'published entry')}",
+            hint=f"name one of: {names}",
         )
     return _entry(entries[0]) if entries else None
 

@@ -1,6 +1,6 @@
-"""The arithmetic of a score, step by step with the set's numbers, to follow by hand.
+"""The arithmetic of a score, step by step, to follow by hand.
 
-Nothing is decided here: every step repeats a step of `orchestrator.mllog`. Rules: docs/report.md.
+Every step repeats a step of `orchestrator.mllog`. Rules: docs/report.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
-    """Return as many steps from logs to score as the set allows."""
+    """Return the steps from logs to score that the set allows."""
     runs = [run for run in score.runs if run.use != "outside"]
     if not any(run.minutes is not None for run in runs):
         return ()
@@ -31,7 +31,7 @@ def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
 
 
 def exact(value: float) -> str:
-    """Return a number with the digits that repeat it, without a tail of noise."""
+    """Return a number without its last, noisy digits."""
     return f"{value:.10g}"
 
 

@@ -1,4 +1,4 @@
-"""All sets of a log directory on a page: links to their reports, scores over time."""
+"""A page of all sets of a log directory: links to reports, scores over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_SETS = 500
 
 @dataclass(frozen=True, slots=True)
 class IndexedSet:
-    """A set's index entry. `mean` is the olympic mean so far, in minutes like the score."""
+    """A set's index entry. `mean`: the olympic mean so far, in minutes."""
 
     name: str
     """Its folder's name; its report is <name>.html."""
@@ -68,7 +68,6 @@ def indexed(name: str, report: Report) -> IndexedSet:
 
 
 def history_page(log_dir: str, entries: Sequence[IndexedSet]) -> str:
-    """Return index.html."""
     groups: dict[tuple[str, str], list[IndexedSet]] = {}
     for entry in entries:
         if not entry.problem:

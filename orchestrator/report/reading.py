@@ -1,5 +1,4 @@
-"""From a folder to a Report. Reads every log once; missing and damaged files of a set folder are no
-errors."""
+"""From a folder to a Report. Missing and damaged files of a set folder are no errors."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
 CURVE_POINTS = 240
-"""Points kept of a curve: a screen shows no more, and files stay small for any log."""
+"""Points of a curve: a screen shows no more, and files stay small."""
 
 
 def read_report(
@@ -81,7 +80,7 @@ def _of_folder(source: Source) -> dict[str, Any]:
 
 
 def _of_set(source: Source) -> dict[str, Any]:
-    """Return the members of a report that only a set folder has."""
+    """Return the members that only a set folder has."""
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.bandwidth import measurements
     from orchestrator.evidence.ledger import head_of
@@ -128,8 +127,7 @@ def _of_set(source: Source) -> dict[str, Any]:
 
 
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
-    """Return file name -> short name: the run's number if the numbers differ, else the file's
-    name."""
+    """Return file name -> the run's number, if all differ, else the file name."""
     digits = {
         run.file: str(run.number if run.number is not None else natural(run.file)[1])
         for run in runs
@@ -202,7 +200,7 @@ def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
 def extremes(
     points: list[tuple[float, float]], limit: int = CURVE_POINTS
 ) -> list[tuple[float, float]]:
-    """Return at most `limit` points, with the extremes of each stretch: no dip is lost."""
+    """Return at most `limit` points, with the extremes of each stretch."""
     if len(points) <= limit:
         return points
     kept: list[tuple[float, float]] = []
@@ -215,7 +213,7 @@ def extremes(
 
 
 def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
-    """Return (quality target, metric, smaller is better) from set.json or the round's rules."""
+    """Return (target, metric, smaller is better) from set.json or the round's rules."""
     if score.own:
         return score.own.target, score.own.metric, score.own.smaller
     described = source.described
@@ -239,7 +237,7 @@ def _rule_target(score: Score) -> tuple[float, bool] | None:
 
 
 def _bound(node: Any) -> tuple[float, bool] | None:
-    """Return a rule's constant to compare with, and whether it is an upper bound."""
+    """Return a rule's constant, and whether it is an upper bound."""
     if not isinstance(node, list):
         return None
     match node:

@@ -1,4 +1,4 @@
-"""The page's sections, each a function from a Report to its parts; empty sections are left out."""
+"""The page's sections, each a function from a Report to its parts."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def _found(caption: str, rows: Sequence[tuple[str | Cell, ...]]) -> list[Part]:
 
 
 def _once(findings: Sequence[LogFinding]) -> list[tuple[str | Cell, ...]]:
-    """Return a row for the same finding in several logs."""
+    """Return a row per finding, also for several logs."""
     places: dict[tuple[str, str, str], list[str]] = {}
     for finding in findings:
         same = finding.severity, finding.key, finding.message

@@ -1,4 +1,4 @@
-"""A report in one sentence or two."""
+"""A report in two sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.words import count
 
 
 def summary(report: Report) -> str:
-    """Return the result, its comparison with published results, and the trouble on the way."""
+    """Return the result, and the trouble on the way."""
     rehearsal = f"A rehearsal, not a result: {report.score.no_result}."
     parts = [rehearsal if report.score.no_result else "", _result(report), _trouble(report)]
     return " ".join(filter(None, parts))

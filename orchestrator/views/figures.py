@@ -20,7 +20,7 @@ _LAST_MS = 253_402_300_799_000
 
 
 class Unit(Frozen):
-    """A unit of time for a whole table or chart, so that its numbers are easy to compare."""
+    """A unit of time for all numbers of a table or chart."""
 
     name: str
     short: str
@@ -30,7 +30,6 @@ class Unit(Frozen):
         return minutes * self.per_minute
 
     def text(self, minutes: float | None, digits: int = 3) -> str:
-        """Return minutes as a number in this unit."""
         return (
             MISSING
             if minutes is None or not math.isfinite(minutes)
@@ -38,7 +37,6 @@ class Unit(Frozen):
         )
 
     def full(self, minutes: float | None, digits: int = 3) -> str:
-        """Return minutes with the unit."""
         return MISSING if minutes is None else f"{self.text(minutes, digits)} {self.short}"
 
 
@@ -53,7 +51,6 @@ def unit_of_runs(times: Iterable[float | None]) -> Unit:
 
 
 def unit_of_span(minutes: float) -> Unit:
-    """Return the unit of an axis."""
     return (
         SECONDS
         if minutes < 3
@@ -74,8 +71,8 @@ def seconds(value: float | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Return a number with about six significant digits; whole and large numbers in full, in
-    groups of three."""
+    """Return about six significant digits; whole and large numbers in full, in groups of
+    three."""
     if value is None or not math.isfinite(value):
         return MISSING
     if (value == int(value) or abs(value) >= 1e5) and abs(value) < 1e15:

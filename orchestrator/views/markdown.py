@@ -27,17 +27,17 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
 
 def text(value: object, longest: int = 160) -> str:
-    """Return a value on one line, escaped for Markdown and HTML."""
+    """Escape a value for Markdown and HTML, in a single line."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(value, longest).split()))
 
 
 def code(value: object) -> str:
-    """Return a value as a code span; backticks become apostrophes."""
+    """Return a code span; backticks become apostrophes."""
     return f"`{' '.join(clean(value).split()).replace('`', chr(0x2019))}`"
 
 
 def section(part: Section) -> str:
-    """Return a titled section; "" if nothing in it is for Markdown."""
+    """Return a titled section; "" without parts for Markdown."""
     body = rendered(part.parts)
     return f"## {text(part.title)}\n\n{body}" if body else ""
 

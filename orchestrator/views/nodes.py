@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def unit_of(history: Iterable[NodeHistory]) -> Unit:
-    """Return the unit for these nodes' times to train."""
     return unit_of_runs(
         minutes for node in history for minutes in (node.minutes_with, node.minutes_without)
     )
@@ -71,7 +70,7 @@ def _summary_row(node: NodeHistory, unit: Unit) -> tuple[str, ...]:
 
 
 def _last(node: NodeHistory) -> str:
-    """Return the wall time of its last attempt, and why that is no good one."""
+    """Return the wall time of the last attempt, and how a bad attempt ended."""
     if node.last is None:
         return MISSING
     attempt, part = node.last
@@ -80,8 +79,7 @@ def _last(node: NodeHistory) -> str:
 
 
 def groups(node_groups: Sequence[NodeGroup], unit: Unit) -> list[Part]:
-    """Return a table of node groups with good runs; `vs all`: their mean over that of all good
-    runs."""
+    """Return a table of node groups. `vs all`: their mean over that of all good runs."""
     if not node_groups:
         return []
     everything = [value for group in node_groups for value in group.minutes]
@@ -100,8 +98,7 @@ def groups(node_groups: Sequence[NodeGroup], unit: Unit) -> list[Part]:
 
 
 def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> list[str]:
-    """Return, if all good runs had the same nodes, why no slow node shows, and a command that
-    helps."""
+    """Return why equal nodes in all good runs hide a slow node, and a command that helps."""
     ran = [node for node in history if node.minutes_with is not None]
     measured = any(node.gbps is not None for node in history)
     if len(ran) < 2 or measured or any(node.minutes_without is not None for node in ran):
@@ -118,8 +115,7 @@ def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> li
 
 
 def unblamed(history: Sequence[NodeHistory], explain: str) -> list[str]:
-    """Return why no node is named after failed attempts, and the command `explain`; [] if one is
-    named, or nothing failed.
+    """Return why no node is named after failed attempts, and the command `explain`.
 
     The loop blames a node to replace it by a spare: without spares it records no blame.
     """

@@ -1,4 +1,4 @@
-"""The parts of a view, as plain values, for every renderer."""
+"""The parts of a view, for every renderer."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Paragraph(Frozen):
 
 
 class Sentences(Frozen):
-    """Sentences, each on a line of its own; cells are commands, which are never broken."""
+    """Sentences, a line each; cells are commands, which are never broken."""
 
     kind = "sentences"
     texts: Sequence[str | Cell]
 
 
 def with_commands(lines: Iterable[str]) -> Sentences:
-    """Return lines as sentences; lines indented by two blanks are commands."""
+    """Return sentences; lines indented by two blanks are commands."""
     return Sentences([Cell(line[2:], code=True) if line[:2] == "  " else line for line in lines])
 
 
@@ -61,8 +61,6 @@ class Bullets(Frozen):
 
 
 class FactList(Frozen):
-    """Pairs of name and value."""
-
     kind = "facts"
     pairs: Sequence[tuple[str, str]]
 
@@ -70,7 +68,7 @@ class FactList(Frozen):
 class Table(Frozen):
     """Rows under a header; a row's first cell is its heading.
 
-    `numeric`: indexes of right-aligned columns. `states`: of columns with signs and colours.
+    `numeric`: indexes of right-aligned columns; `states`: with signs and colours.
     `leave`: columns that a narrow terminal drops, in this order. `remark`: the column of
     the texts `below` on a wide terminal.
     """
@@ -90,7 +88,7 @@ class Table(Frozen):
     """Column -> explanation, for a line under a terminal's table."""
 
     def explained(self, columns: Sequence[str]) -> str:
-        """Return the explanations of `columns` as a sentence; "" without any."""
+        """Return the explanations of `columns` as a sentence."""
         texts = [f"{name}: {text}" for name, text in self.legend.items() if name in columns]
         joined = "; ".join(texts)
         return f"{joined[:1].upper()}{joined[1:]}." if joined else ""
@@ -116,7 +114,7 @@ class Details(Frozen):
 
 
 class Step(Frozen):
-    """A step of the score's arithmetic: operation, numbers, and the result `value`."""
+    """A step of the score's arithmetic, with its result `value`."""
 
     title: str
     lines: tuple[str, ...]

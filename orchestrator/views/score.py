@@ -18,8 +18,7 @@ FEW_FINDINGS = 12
 
 
 def score_parts(score: Score, beside: Sequence[str] = (), command: str = "") -> list[Part]:
-    """Return the verdict with the sentences `beside` it, the runs, the derivation, and the next
-    `command`."""
+    """Return verdict, sentences `beside` it, runs, derivation, and the next `command`."""
     # A rehearsal does not look like a result: neither green nor red.
     tone = "" if score.no_result else "good" if score.valid else "bad"
     forecast = score.forecast["text"] if score.forecast else ()
@@ -69,7 +68,6 @@ def _row(run: RunScore) -> list[str]:
 
 
 def number(value: Any, digits: int = 0) -> str:
-    """Return a number for a table; a dash for None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return "-" if value is None else str(value)
     return (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def set_table(pictures: Sequence[SetPicture]) -> Table:
-    """Return a row per set; with a column of names (`submit --name`) if any set has one."""
+    """Return a row per set, with names (`submit --name`) if any set has a name."""
     labels = [picture.record.label if picture.record else "" for picture in pictures]
     rows = [_set_row(picture) for picture in pictures]
     header = ["set", *_SET_COLUMNS]
@@ -92,8 +92,8 @@ def _run_row(run: RunPicture) -> list[str]:
 
 
 def published(picture: SetPicture) -> list[PublishedResult]:
-    """Return published results of the set's system, benchmark and round; [] if the set lacks part
-    of the published configuration, or is no result."""
+    """Return published results of the set's system, benchmark and round; [] for a rehearsal, or
+    if the set lacks part of their configuration."""
     record = picture.record
     if (
         record is None
@@ -108,18 +108,17 @@ def published(picture: SetPicture) -> list[PublishedResult]:
 
 
 def rehearsal_fact(picture: SetPicture) -> list[tuple[str, str]]:
-    """Say first that the set is no result, and why."""
     why = picture.no_result
     return [("rehearsal", f"not a result: {why}")] if why else []
 
 
 def score_name(picture: SetPicture) -> str:
-    """Name the mean of the runs: for a complete set it is no estimate."""
+    """Name the mean of the runs: of a complete set it is no estimate."""
     return "olympic mean" if picture.state == "complete" else "score so far"
 
 
 def left_s(picture: SetPicture) -> float | None:
-    """Return seconds to the end; before the first result use the same system's published time."""
+    """Return seconds to the end, before the first result by the published time."""
     left = picture.left_s()
     if left is None and picture.state == "running" and (known := published(picture)):
         left = picture.left_s(60 * known[0].minutes)
@@ -147,7 +146,7 @@ def in_jobs_text(picture: SetPicture) -> str:
 
 
 def now_text(picture: SetPicture) -> str:
-    """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` side by side."""
+    """Return `run 3 of 10`, with an attempt from 2 on; `runs 3, 4 of 10` side by side."""
     if not picture.current or picture.record is None:
         return "-"
     if len(picture.going) > 1:
@@ -161,7 +160,6 @@ def now_text(picture: SetPicture) -> str:
 
 
 def evaluation_text(picture: SetPicture) -> str:
-    """Return active runs' last evaluations, against the target."""
     evaluations = (
         [run.evaluation for run in picture.going]
         if len(picture.going) > 1
@@ -180,13 +178,12 @@ def job_text(picture: SetPicture) -> str:
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
-    """Return `7m15s new` for the first run in a new container. Only compile caches are cold or
-    warm."""
+    """Return `7m15s new` for the first run in a new container."""
     return "-" if seconds is None else duration(seconds) + (" new" if cold else "")
 
 
 def bad_text(picture: SetPicture) -> str:
-    """Return `2 not converged, 1 failed`; "" for neither. The first are done, the second not."""
+    """Return `2 not converged, 1 failed`: the first are done, the second not."""
     kinds = ((picture.not_converged, "not converged"), (picture.failed, "failed"))
     return ", ".join(f"{number} {name}" for number, name in kinds if number)
 

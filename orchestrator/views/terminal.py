@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 
 def lines(parts: Iterable[Part], screen: Screen = PIPE) -> list[str]:
-    """Return the parts, with an empty line before each but remarks. Charts are left out: their
-    numbers follow them."""
+    """Return the parts, with an empty line before each but remarks; charts are left out."""
     out: list[str] = []
     for part in parts:
         block = _lines(part, screen)
@@ -117,7 +116,7 @@ def _table(part: Table, screen: Screen) -> list[str]:
 
 
 def _heading(name: str) -> str:
-    """Return a column's name in capitals, but not times: `WITHIN 24h`."""
+    """Return a name in capitals, but not times: `WITHIN 24h`."""
     return " ".join(word if word[:1].isdigit() else word.upper() for word in name.split(" "))
 
 
