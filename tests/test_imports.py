@@ -234,11 +234,15 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
     allowed = layers().get(part, set())
     # The errors, the words for tables and times, how files of others are opened, where the data
     # files are and how templates are compiled, know nothing of the rest; mllog goes without the last, and onnode without any of the others.
-    without = {"mllog": {"errors", "words", "onnode.kernel.regular"}, "onnode": set[str]()}
+    without = {
+        "mllog": {"errors", "frozen", "words", "onnode.kernel.regular"},
+        "onnode": set[str](),
+    }
     free = {part} | without.get(
         part,
         {
             "errors",
+            "frozen",
             "words",
             "onnode.kernel.regular",
             "resources",

@@ -196,7 +196,6 @@ SEVERAL = {
     "{site.side_by_side} runs side by side": "more than one",
     "{at_once} runs are side by side": "more than one",
     "{attempts} attempts died alike": "of three at least",
-    "fits {len(found)} published entries": "more than one",
     "Exactly the {used} required runs": "as many as the rules require",
     "sees {self.gpus} of {wanted} GPUs": "more than it sees",
     "it has {len(images)} images": "none, or several",

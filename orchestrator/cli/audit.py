@@ -187,7 +187,7 @@ def _replayed(path: Path) -> Replay:
 def _compliance(root: Path, args: Namespace) -> Part:
     from orchestrator.cli.compliance import document, is_clean
     from orchestrator.mllog.score import score_dir
-    from orchestrator.mllog.table import check_text
+    from orchestrator.views.score import check_text
 
     try:
         score = score_dir(str(root))

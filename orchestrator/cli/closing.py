@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.evidence.explanation import Explanation
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.model import Entry, Site
+    from orchestrator.views.parts import Part
 
 TROUBLE = frozenset({"failed", "refused", "lost", "paused", "held", "time_limit"})
 WAITS_IN_VAIN = frozenset({"nodes_unavailable", "never_fits", "partition_down", "partition_limit"})
@@ -28,16 +29,18 @@ def explained(picture: SetPicture, site: str | None = None) -> Explanation:
     from orchestrator.evidence.explain import explain
     from orchestrator.evidence.sets import SetEvidence
 
-    found = explain(SetEvidence(picture.root), picture)
-    complete = _COMMANDS.get(found.cause)
-    way = complete(Trouble(picture, found, site)) if complete and picture.record else ""
+    explanation = explain(SetEvidence(picture.root), picture)
+    complete = _COMMANDS.get(explanation.cause)
+    way = complete(Trouble(picture, explanation, site)) if complete and picture.record else ""
     command, remedy = (way, "") if isinstance(way, str) else way
-    return replace(found, next=command or found.next, remedy=remedy or found.remedy)
+    return replace(
+        explanation, next=command or explanation.next, remedy=remedy or explanation.remedy
+    )
 
 
 def with_short_name(command: str, root: Path, site: str | None = None) -> str:
-    """Name the set by the end of its id if other commands find it so: by the site file in use
-    without --site, in whose log directory it is."""
+    """Shorten the set's path to the end of its id, if other commands find it in the log directory
+    of the site file without --site."""
     from orchestrator.cli.finding import find_site, log_dir_of
     from orchestrator.errors import OrchestratorError
     from orchestrator.runset.find import short_name
@@ -53,6 +56,25 @@ def with_short_name(command: str, root: Path, site: str | None = None) -> str:
     return " ".join(name if word == path else word for word in command.split(" "))
 
 
+def set_parts(picture: SetPicture, site: str | None = None) -> list[Part]:
+    """Return facts, runs and closing lines. `site`: file of --site."""
+    from orchestrator.views.parts import with_commands
+
+    closing = with_commands(closing_lines(picture, site))
+    return [*facts_and_runs(picture, site), closing]
+
+
+def facts_and_runs(picture: SetPicture, site: str | None = None) -> list[Part]:
+    from orchestrator.views.parts import FactList
+    from orchestrator.views.sets import describe, run_table
+
+    command = ""
+    if picture.state == "complete":
+        command = f"orchestrator score {quoted(picture.root)}"
+        command = with_short_name(command, picture.root, site)
+    return [FactList(describe(picture, command)), run_table(picture.runs)]
+
+
 def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     """Return at most three last lines; [] without trouble."""
     from orchestrator.evidence.sets import SetEvidence
@@ -62,17 +84,16 @@ def closing_lines(picture: SetPicture, site: str | None = None) -> list[str]:
     )
     if not is_incomplete and picture.state not in (*TROUBLE, "pending"):
         return []
-    found = explained(picture, site)
-    if picture.state == "pending" and found.cause not in WAITS_IN_VAIN:
+    explanation = explained(picture, site)
+    if picture.state == "pending" and explanation.cause not in WAITS_IN_VAIN:
         return []
-    fix = [f"fix: {found.remedy}"] if found.remedy else []
-    command = with_short_name(found.next, picture.root, site)
-    return [f"why: {found.sentence}", *fix, *([f"  {command}"] if command else [])]
+    fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
+    command = with_short_name(explanation.next, picture.root, site)
+    return [f"why: {explanation.sentence}", *fix, *([f"  {command}"] if command else [])]
 
 
 def end_lines(picture: SetPicture, site: str | None = None) -> list[str]:
-    """Return the last lines of a command that waited for the set's end; [] if it is complete
-    without trouble."""
+    """Return the last lines of a command that waited for the set's end; [] without trouble."""
     lines = closing_lines(picture, site)
     if picture.state == "complete":
         return lines
@@ -82,8 +103,8 @@ def end_lines(picture: SetPicture, site: str | None = None) -> list[str]:
 
 
 def with_unreleased(picture: SetPicture) -> SetPicture:
-    """Add a warning of the nodes that may still have the container of the job that ended before
-    its set was complete."""
+    """Warn of nodes that may still have the container of a job that ended before its set was
+    complete."""
     from orchestrator.evidence.events import unreleased
     from orchestrator.evidence.sets import SetEvidence
 
@@ -95,7 +116,7 @@ def with_unreleased(picture: SetPicture) -> SetPicture:
 
 
 def unreleased_line(picture: SetPicture, job_id: str, nodes: list[str]) -> str:
-    """Return which nodes may still have a job's container, and the command that shows it there."""
+    """Return the nodes that may still have a job's container, and a command that shows it."""
     from orchestrator.nodes.names import fold
 
     engine = picture.record.engine if picture.record else ""
@@ -109,10 +130,10 @@ def unreleased_line(picture: SetPicture, job_id: str, nodes: list[str]) -> str:
 
 
 class Trouble(NamedTuple):
-    """`found`: why it is in trouble; `site`: file of --site."""
+    """`explanation`: why it is in trouble; `site`: file of --site."""
 
     picture: SetPicture
-    found: Explanation
+    explanation: Explanation
     site: str | None
 
     @property
@@ -121,22 +142,20 @@ class Trouble(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the reason with all its evidence."""
-        return " ".join([self.picture.reason, *(proof.text for proof in self.found.evidence)])
+        return " ".join([self.picture.reason, *(proof.text for proof in self.explanation.evidence)])
 
 
-def _words(trouble: Trouble, without: str = "") -> list[str]:
-    """Return the words that submit the set again, as far as it records them, `without` a variable
-    of --env."""
+def _arguments(trouble: Trouble, without: str = "") -> list[str]:
+    """Return the recorded arguments that submit the set again, `without` a variable of --env."""
     record = trouble.picture.record
     if record is None:
         return []
-    words = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
-    words += ["--round", record.round] if record.round else []
-    words += ["--name", record.label] if record.label else []
-    words += ["--site", trouble.site] if trouble.site else []
+    arguments = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
+    arguments += ["--round", record.round] if record.round else []
+    arguments += ["--name", record.label] if record.label else []
+    arguments += ["--site", trouble.site] if trouble.site else []
     given = (f"{name}={value}" for name, value in _given(trouble).items() if name != without)
-    return words + [word for value in given for word in ("--env", value)]
+    return arguments + [word for value in given for word in ("--env", value)]
 
 
 def _given(trouble: Trouble) -> dict[str, str]:
@@ -150,20 +169,20 @@ def _given(trouble: Trouble) -> dict[str, str]:
     names = [name for name, origin in origins(evidence).items() if origin == "command line"]
     if not names or record is None:
         return {}
-    found = {}
+    values = {}
     for file in (f"config_{record.system}.sh", "rccl_env.sh"):
         for line in evidence.findings.text(evidence.layout.bundle / file).splitlines():
             name, _, value = line.removeprefix("export ").partition("=")
             if name in names:
                 with suppress(ValueError):
-                    found[name] = "".join(split(value))
-    return found
+                    values[name] = "".join(split(value))
+    return values
 
 
 def _again(trouble: Trouble, *overrides: str, without: str = "") -> str:
-    """Submit the set again with other values of the site file, `without` a variable of --env."""
-    words = [word for value in overrides for word in ("--override", value)]
-    return " ".join(map(quoted, ["orchestrator", *_words(trouble, without), *words]))
+    """Submit the set again with `overrides` of the site file, `without` a variable of --env."""
+    more = [word for value in overrides for word in ("--override", value)]
+    return " ".join(map(quoted, ["orchestrator", *_arguments(trouble, without), *more]))
 
 
 def _name_data(trouble: Trouble) -> str:
@@ -176,11 +195,11 @@ def _name_data(trouble: Trouble) -> str:
     site = _site(trouble)
     folder = likely_folder(site, record.workload, match[1], os.environ)
     need = name_folders(record.workload, {match[1]: folder})
-    return need.fix.line(_words(trouble)) if need.fix else ""
+    return need.fix.line(_arguments(trouble)) if need.fix else ""
 
 
 def _site(trouble: Trouble) -> Site:
-    """Return the user's site; without one, that of the set's log directory."""
+    """Return the user's site, else a site with the set's log directory."""
     from orchestrator.cli.finding import find_site
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Site, load_site
@@ -199,18 +218,18 @@ def _find_data(trouble: Trouble) -> str:
     if record is None or match is None:
         return ""
     fix = find_data(_site(trouble), record.workload, match[1], match[2])
-    return fix.line(_words(trouble))
+    return fix.line(_arguments(trouble))
 
 
 def _load_image(trouble: Trouble) -> str:
-    """Load the image on nodes, from its tar if kept, else pulled or built first."""
+    """Load the image on the nodes; without a kept tar pull or build it first."""
     from orchestrator.container.store import stored
 
     record = trouble.picture.record
     if record is None:
         return ""
-    words = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
-    image = " ".join(map(quoted, words)) + trouble.site_option
+    names = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
+    image = " ".join(map(quoted, names)) + trouble.site_option
     kept = stored(trouble.picture.root.parent.parent / "images", record.image)
     steps = [] if kept else [f"orchestrator images pull {image}"]
     if not kept and _is_built(trouble):
@@ -231,7 +250,7 @@ def _is_built(trouble: Trouble) -> bool:
 
 
 def _entry(trouble: Trouble) -> Entry | None:
-    """Return the entry of the set as it would be submitted now; None if it cannot be."""
+    """Return the entry that a new submission would have, or None."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import load_entry
 
@@ -262,7 +281,7 @@ def _join_group(trouble: Trouble) -> str:
 
 
 def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
-    """Show why nodes take no jobs; if all take jobs, the jobs that have them."""
+    """Show why nodes take no jobs; if all take jobs, the queue."""
     from orchestrator.errors import SchedulerError
     from orchestrator.nodes.names import fold
     from orchestrator.scheduler import advice
@@ -279,8 +298,8 @@ def _look_at_nodes(trouble: Trouble) -> str | tuple[str, str]:
 
 
 def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
-    """Submit the set again without the refused variable of --env, and with the others."""
-    named = re.findall(r"\w+", trouble.found.sentence)
+    """Submit the set again without the refused variable of --env."""
+    named = re.findall(r"\w+", trouble.explanation.sentence)
     wrong = next((name for name in _given(trouble) if name in named), "")
     if not wrong:
         return ""
@@ -292,8 +311,8 @@ def _correct_value(trouble: Trouble) -> str | tuple[str, str]:
 
 
 def _name_interface(trouble: Trouble) -> str | tuple[str, str]:
-    """Submit the set again without the name of a missing interface: each node then takes the
-    interface of its route to the others."""
+    """Submit the set again without a missing interface: nodes then take that of their route to the
+    others."""
     match = re.search(
         r"\b(\w+)=(\S+) \((\w+)\): this node has no such.* it has (\S+)", trouble.text
     )
@@ -335,9 +354,9 @@ def _longer_job(trouble: Trouble) -> str | tuple[str, str]:
         limits = [*partition_limits(_site(trouble).partition).values()]
         longest = max((limit or minutes for limit in limits), default=minutes)
         minutes = min(minutes, longest) if longest > had else minutes
-    words = ["orchestrator", "resume", str(picture.root), "--time", str(minutes)]
+    arguments = ["orchestrator", "resume", str(picture.root), "--time", str(minutes)]
     remedy = f"no run fitted into {had} min: give the next job more time"
-    return " ".join(map(quoted, words)), remedy
+    return " ".join(map(quoted, arguments)), remedy
 
 
 _COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {
@@ -355,4 +374,4 @@ _COMMANDS: dict[str, Callable[[Trouble], str | tuple[str, str]]] = {
     "engine_no_sudo": lambda trouble: _again(trouble, "container.command=[docker]"),
     "nodes_unavailable": _look_at_nodes,
 }
-"""Cause -> its command, or command and remedy; other causes use their rule's."""
+"""Cause -> command, or command and remedy; other causes use their rule's."""

@@ -23,7 +23,7 @@ from orchestrator.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
-    from orchestrator.words import Screen
+    from orchestrator.views.parts import Part
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -44,12 +44,11 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.cli.output import draw_text, screen
+    from orchestrator.cli.output import print_parts
     from orchestrator.cli.report import write_file
     from orchestrator.compare.comparison import compare
-    from orchestrator.compare.table import verdict_lines
+    from orchestrator.compare.parts import verdict_lines
     from orchestrator.report.working import working
-    from orchestrator.words import PIPE
 
     if len(args.sides) < 2:
         raise UsageError("two sides are needed", hint="orchestrator compare A B")
@@ -62,32 +61,39 @@ def run(args: Namespace) -> int:
         else args.format or ("html" if args.output.endswith((".html", ".htm")) else "text")
     )
     output = args.output or ("compare.html" if chosen == "html" else "-")
-    if output == "-":
-        text = _text(comparisons, chosen, screen())
-        draw_text(text) if chosen == "text" else print(text)
-    else:
-        size = write_file(output, _text(comparisons, chosen, PIPE) + "\n")
+    if output != "-":
+        size = write_file(output, _text(comparisons, chosen) + "\n")
         print(f"{verdict_lines(comparisons[0])[0]}\nwritten: {output} ({size / 1000:.0f} kB)")
+    elif chosen == "text":
+        print_parts(_parts(comparisons))
+    else:
+        print(_text(comparisons, chosen))
     return (
         ExitCode.OK
-        if all(one.score_ratio is not None for one in comparisons)
+        if all(comparison.score_ratio is not None for comparison in comparisons)
         else ExitCode.NO_SCORE
     )
 
 
-def _text(comparisons: list[Comparison], chosen: str, where: Screen) -> str:
+def _text(comparisons: list[Comparison], chosen: str) -> str:
     if chosen == "json":
         from orchestrator.cli.output import json_text, one_or_more
 
-        documents = [one.to_json() for one in comparisons]
+        documents = [comparison.to_json() for comparison in comparisons]
         return json_text(*one_or_more("comparison", documents))
     if chosen == "html":
         from orchestrator.compare.page import page
 
         return page(comparisons)
-    from orchestrator.compare.table import comparison_text
+    from orchestrator.views.terminal import lines
 
-    return "\n\n".join(comparison_text(one, where) for one in comparisons)
+    return "\n".join(lines(_parts(comparisons)))
+
+
+def _parts(comparisons: list[Comparison]) -> list[Part]:
+    from orchestrator.compare.parts import comparison_parts
+
+    return [part for comparison in comparisons for part in comparison_parts(comparison)]
 
 
 def _side(name: str, ruleset: str, site: str | None) -> Side:
@@ -95,8 +101,8 @@ def _side(name: str, ruleset: str, site: str | None) -> Side:
     from orchestrator.cli.finding import folders
     from orchestrator.compare.sides import find_side
 
-    found = find_side(name, ruleset=ruleset)
-    if found is None:
+    side = find_side(name, ruleset=ruleset)
+    if side is None:
         try:
             (folder,) = folders([name], site)
         except UsageError as error:
@@ -106,10 +112,10 @@ def _side(name: str, ruleset: str, site: str | None) -> Side:
                 "6.0/flux1/MI325X_08x08x32, "
                 "or by MLCommons' number, such as 6.0-0037",
             ) from error
-        found = find_side(folder, ruleset=ruleset)
-    if found is None:
+        side = find_side(folder, ruleset=ruleset)
+    if side is None:
         raise UsageError(f"{name}: the folder went away")
-    return found
+    return side
 
 
 COMMAND = Command(

@@ -21,7 +21,7 @@ def show(folders: list[str], as_json: bool, *, ruleset: str, own: OwnRules | Non
     if as_json:
         print_json(*one_or_more("check", [document(score) for score in scores]))
     else:
-        from orchestrator.mllog.table import check_text
+        from orchestrator.views.score import check_text
 
         for score in scores:
             print(check_text(score))

@@ -112,7 +112,7 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
     with working(f"reading {count(len(chosen), 'set')}"):
         for folder in chosen:
             try:
-                reports.append(read_report(folder, ruleset=args.ruleset, own=rules))
+                reports.append(read_report(folder, ruleset=args.ruleset, own_rules=rules))
             except OrchestratorError as error:
                 left_out.append({"set": Path(folder).name, "why": error.message})
     for skipped in left_out:

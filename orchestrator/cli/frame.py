@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.pictures import (
-    RUNS,
+from orchestrator.views.sets import (
     aside_text,
     bad_text,
     evaluation_text,
@@ -17,9 +16,10 @@ from orchestrator.cli.pictures import (
     now_text,
     published,
     rehearsal_fact,
-    run_row,
-    sets_table,
+    run_table,
+    set_table,
 )
+from orchestrator.views.terminal import lines as part_lines
 from orchestrator.words import (
     NARROWEST,
     Screen,
@@ -99,7 +99,7 @@ def one_set(
         head += [line] if line.startswith("  ") else wrapped(cell(line), width)
     if below is None:
         shown = _shown(picture, height - len(head) - 2)
-        below = RUNS.lines([run_row(run) for run in shown], screen) if shown else []
+        below = part_lines([run_table(shown)], screen) if shown else []
     lines = [*head, "", *below]
     return [cropped(line, width) for line in lines[:height]]
 
@@ -209,8 +209,7 @@ def _curve(values: Sequence[float], screen: Screen, width: int, also: float | No
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
     """Return at most `height` lines: a table, and active runs' progress."""
     width = screen.width or 80
-    table, rows = sets_table(sets)
-    lines = table.lines(rows, screen)
+    lines = part_lines([set_table(sets)], screen)
     going = [(picture, run) for picture in sets for run in picture.going]
     if going:
         lines += [

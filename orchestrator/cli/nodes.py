@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
-from orchestrator.cli.output import draw, print_closing, print_json, screen
+from orchestrator.cli.output import print_json, print_parts
 from orchestrator.errors import ExitCode
 from orchestrator.words import quoted
 
@@ -59,38 +59,36 @@ def run(args: Namespace) -> int:
     if args.json:
         members = {
             "set": str(root),
-            "nodes": [one.to_json() for one in history],
-            "groups": [one.to_json() for one in groups],
+            "nodes": [node.to_json() for node in history],
+            "groups": [group.to_json() for group in groups],
             "suspicions": pointers,
-            "startup": {**as_json(starts), "published": [one.to_json() for one in published]},
+            "startup": {**as_json(starts), "published": [entry.to_json() for entry in published]},
         }
         print_json("nodes", members)
         return ExitCode.OK
     from orchestrator.views import nodes as views
-    from orchestrator.views.parts import Bullets
-    from orchestrator.views.terminal import lines
+    from orchestrator.views.parts import Bullets, with_commands
 
     if not history:
         print(f"no job of {root.name} has had nodes yet")
         return ExitCode.OK
     unit = views.unit_of(history)
     remarks = [*views.losses(history), *views.complaints(history)]
+    explain = with_short_name(f"orchestrator explain {quoted(root)}", root, args.site)
+    closing = [*views.unblamed(history, explain), *views.incomparable(history, record)]
     parts = [
         views.summary(history, unit),
         Bullets([*remarks, *(f"slow: {text}" for text in pointers)]),
         *views.groups(groups, unit),
         *views.startup(starts, published),
+        with_commands(closing),
     ]
-    draw(lines(parts, screen()))
-    explain = with_short_name(f"orchestrator explain {quoted(root)}", root, args.site)
-    print_closing([*views.unblamed(history, explain), *views.incomparable(history, record)])
+    print_parts(parts)
     return ExitCode.OK
 
 
 def table(root: Path, screen: Screen) -> list[str]:
     """Return the nodes' rows alone, for a live view."""
-    from dataclasses import replace
-
     from orchestrator.evidence.nodes import read_history
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.views import nodes as views
@@ -98,7 +96,7 @@ def table(root: Path, screen: Screen) -> list[str]:
 
     history = read_history(SetEvidence(root))
     summary = views.summary(history, views.unit_of(history))
-    return lines([replace(summary, legend={})], screen)
+    return lines([summary.replace(legend={})], screen)
 
 
 COMMAND = Command(

@@ -15,18 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from orchestrator.views.parts import Part
     from orchestrator.words import TextTable
 
 
 SCHEMA = 1
-"""Version of the JSON output; it grows if a member is lost or changes type (generated/schemas/)."""
+"""Version of the JSON output; it grows if a member is lost or changes type."""
 
 
 def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Return JSON for programs, starting with version and kind (generated/schemas).
-
-    Only control characters are escaped.
-    """
+    """Return JSON by generated/schemas/. Only control characters are escaped."""
     document = {"schema": SCHEMA, "kind": kind, **members}
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
     if text.isascii() and "\x7f" not in text:
@@ -35,7 +33,7 @@ def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> 
 
 
 def one_or_more(kind: str, documents: Sequence[Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
-    """Return the kind and members of one folder, or of a list (`score`, `scores`)."""
+    """Return kind and members of a single folder, or of a list (`score`, `scores`)."""
     return (kind, documents[0]) if len(documents) == 1 else (f"{kind}s", {f"{kind}s": documents})
 
 
@@ -62,7 +60,7 @@ def warn(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print to standard error, to leave pipes only results; nothing with --quiet."""
+    """Print to standard error, unless --quiet."""
     if _LEVEL < 0:
         return
     from orchestrator.words import wrapped_on_stderr
@@ -77,7 +75,7 @@ def note(text: str) -> None:
 
 
 def ask(question: str, default: str = "") -> str:
-    """Return the answer, an empty one as `default`; "" at the end of the input."""
+    """Return the answer, `default` for an empty answer; "" at the end of the input."""
     shown = f"{question} [{default}]: " if default else f"{question}: "
     try:
         return input(shown if sys.stdin.isatty() else "").strip() or default
@@ -86,7 +84,7 @@ def ask(question: str, default: str = "") -> str:
 
 
 class Shown:
-    """Foreign bytes as terminal text, piece by piece; a lone carriage return also ends a line."""
+    """Foreign bytes as terminal text, piece by piece; carriage returns end lines."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -127,38 +125,30 @@ def draw(lines: Iterable[str]) -> None:
         print(text, file=out)
 
 
-def draw_text(text: str) -> None:
-    """On a terminal wrap long sentences."""
-    from orchestrator.words import wrapped
+def print_parts(parts: Iterable[Part]) -> None:
+    """Print the parts of a view as wide as the terminal."""
+    from orchestrator.views.terminal import lines
 
-    width = screen().width
-    for line in text.split("\n"):  # columns have two spaces between them
-        draw([line] if "  " in line.strip() else wrapped(line, width))
+    draw(lines(parts, screen()))
 
 
 def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as wide as the terminal; in a pipe every column, a row per line."""
+    """Print rows as wide as the terminal; in a pipe all columns."""
     draw(table.lines(rows, screen()))
 
 
 def print_closing(lines: Sequence[str]) -> None:
-    """Print the lines of cli/closing.py after an empty line."""
     if lines:
         print()
     print_prose(lines)
 
 
 def print_prose(lines: Iterable[str]) -> None:
-    """Wrap text at blanks on a terminal. Commands, indented by two spaces, stay whole: pasted, a
-    broken command would be two."""
-    from orchestrator.words import wrapped
+    """Print sentences, and commands, indented by two blanks."""
+    from orchestrator.views.parts import with_commands
 
-    width = screen().width
-    for line in lines:
-        for part in [line] if line.startswith("  ") else wrapped(line, width):
-            print(part)
+    print_parts([with_commands(lines)])
 
 
 def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """On a terminal fold long values next to their names."""
     draw(facts(pairs, screen()))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from orchestrator.simulation.faults import Fault
     from orchestrator.simulation.rehearsal import Rehearsal, RehearsalPlan
     from orchestrator.simulation.trials import Failures, SparesResult
+    from orchestrator.views.parts import Part
 
 MOST_BYTES = 1 << 20
 """Limit for a file of faults."""
@@ -317,28 +318,20 @@ def _keep(root: Path, output: Path) -> None:
 
 
 def _print(rehearsal: Rehearsal, output: Path | None) -> None:
-    from orchestrator.cli.output import draw, print_facts, print_table, screen
-    from orchestrator.cli.pictures import RUNS, TIMELINE, describe, moment_row, run_row
+    from orchestrator.cli.closing import facts_and_runs
+    from orchestrator.cli.output import print_parts
+    from orchestrator.cli.rehearsal_parts import timeline_table
+    from orchestrator.views.parts import FactList, Headline
 
-    print_facts([*_facts(rehearsal.plan, rehearsal.source), ("cluster", _cluster(rehearsal.plan))])
-    print()
-    print_table(TIMELINE, [moment_row(moment) for moment in rehearsal.timeline])
-    print()
-    picture = _picture(rehearsal, output)
-    print_facts(describe(picture))
-    print()
-    print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
-    if text := _score_text(rehearsal, output):
-        print()
-        draw([text])
-    print()
-    draw(
-        [
-            screen().paint(
-                f"rehearsal: {rehearsal.summary}", "1;32" if rehearsal.complete else "1;31"
-            )
-        ]
-    )
+    plan = rehearsal.plan
+    parts: list[Part] = [
+        FactList([*_facts(plan, rehearsal.source), ("cluster", _cluster(plan))]),
+        timeline_table(rehearsal.timeline),
+        *facts_and_runs(_picture(rehearsal, output)),
+        *_score_parts(rehearsal, output),
+        Headline(f"rehearsal: {rehearsal.summary}", "good" if rehearsal.complete else "bad"),
+    ]
+    print_parts(parts)
     for fault in rehearsal.unused:
         print(f"this fault did not happen, its time never came: {fault}")
     if output is not None:
@@ -422,15 +415,14 @@ def _score(rehearsal: Rehearsal, output: Path | None) -> Any:
         return None
 
 
-def _score_text(rehearsal: Rehearsal, output: Path | None) -> str:
-    from orchestrator.cli.output import screen
+def _score_parts(rehearsal: Rehearsal, output: Path | None) -> list[Part]:
     from orchestrator.cli.score import against_published
-    from orchestrator.mllog.table import score_text
+    from orchestrator.views.score import score_parts
 
     score = _score(rehearsal, output)
     if score is None:
-        return ""
-    return score_text(score, screen(), against_published(str(rehearsal.root), score))
+        return []
+    return score_parts(score, against_published(str(rehearsal.root), score))
 
 
 def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
@@ -500,23 +492,19 @@ def _expect(seconds: float) -> None:
 def _print_many(
     args: Namespace, plan: RehearsalPlan, failures: Failures, results: Sequence[SparesResult]
 ) -> None:
-    from orchestrator.cli.output import draw, print_facts, print_table, screen
-    from orchestrator.cli.pictures import spares_row, spares_table
+    from orchestrator.cli.output import print_parts
+    from orchestrator.cli.rehearsal_parts import spares_table
     from orchestrator.simulation.faults import span
     from orchestrator.simulation.training import Trainings, facts_of
     from orchestrator.simulation.trials import half_width
-    from orchestrator.views.terminal import hanging
+    from orchestrator.views.parts import FactList, Sentences
 
     source = Trainings(facts_of(plan.entry), run_seconds=plan.run_s).source
     fail = (
         f"a node fails after {failures.mtbf_s / 3600:g}h on average; it is back after "
         f"{span(failures.repair_s)}"
     )
-    print_facts([*_facts(plan, source), ("failures", fail)])
-    print()
     limit = "" if args.within is None else span(args.within)
-    print_table(spares_table(limit), [spares_row(result, args.within) for result in results])
-    print()
     trials = len(results[0].trials)
     shares = [
         share
@@ -526,7 +514,13 @@ def _print_many(
     sure = 100 * max(half_width(share, trials) for share in shares)
     sets = count(trials, "set")
     remark = f"{sets} with each number of spares: the shares are sure to {sure:.1f} points"
-    draw(hanging(f"{remark} (95 %)", screen()))
+    print_parts(
+        [
+            FactList([*_facts(plan, source), ("failures", fail)]),
+            spares_table(results, args.within, limit),
+            Sentences([f"{remark} (95 %)"]),
+        ]
+    )
 
 
 def _print_many_json(

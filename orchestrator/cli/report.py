@@ -77,10 +77,10 @@ def run(args: Namespace) -> int:
     output = args.output or ("report.html" if chosen == "html" else "-")
     if args.open and (chosen != "html" or output == "-"):
         raise UsageError("--open is for a page in a file", hint="orchestrator report --open")
-    own = own_rules(args.workload, args.ruleset, args.site)
+    rules = own_rules(args.workload, args.ruleset, args.site)
     (folder,) = folders([args.folder] if args.folder else [], args.site)
     with working(f"reading {folder}", folder):
-        report = read_report(folder, ruleset=args.ruleset, window=args.window, own=own)
+        report = read_report(folder, ruleset=args.ruleset, window=args.window, own_rules=rules)
         content = _text(report, chosen)
     if output == "-":
         sys.stdout.buffer.write(content.encode("utf-8", "replace"))
@@ -106,7 +106,6 @@ def _open(path: Path) -> None:
 
 
 def _run_all(args: Namespace) -> int:
-    """Write a page per set of a log directory, and index.html."""
     from orchestrator.cli.finding import log_dir_of, need_site, own_rules
     from orchestrator.errors import OrchestratorError
     from orchestrator.evidence.sets import set_folders
@@ -121,14 +120,14 @@ def _run_all(args: Namespace) -> int:
             hint="orchestrator status --json lists all sets",
         )
     log_dir = user_path(args.folder) if args.folder else log_dir_of(need_site(args.site))
-    own = own_rules(args.workload, args.ruleset, args.site)
+    rules = own_rules(args.workload, args.ruleset, args.site)
     folders = [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
     if not folders:
         raise UsageError(
             f"there is no set in {log_dir}",
             hint="give the log directory: orchestrator report --all DIR",
         )
-    place, found = Path(args.output or "reports"), list[IndexedSet]()
+    place, entries = Path(args.output or "reports"), list[IndexedSet]()
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -138,13 +137,15 @@ def _run_all(args: Namespace) -> int:
     with working(f"reading {count(len(folders), 'set')}"):
         for folder in folders:
             try:
-                report = read_report(str(folder), ruleset=args.ruleset, window=args.window, own=own)
+                report = read_report(
+                    str(folder), ruleset=args.ruleset, window=args.window, own_rules=rules
+                )
             except OrchestratorError as error:
-                found.append(IndexedSet(folder.name, problem=error.message))
+                entries.append(IndexedSet(folder.name, problem=error.message))
                 continue
             write_file(place / f"{folder.name}.html", page(report))
-            found.append(indexed(folder.name, report))
-    write_file(place / "index.html", history_page(str(log_dir), found))
+            entries.append(indexed(folder.name, report))
+    write_file(place / "index.html", history_page(str(log_dir), entries))
     print(f"{count(len(folders), 'set')}\nwritten: {place / 'index.html'}", flush=True)
     if args.open:
         _open(place / "index.html")

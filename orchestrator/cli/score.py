@@ -69,21 +69,21 @@ def run(args: argparse.Namespace) -> int:
         from orchestrator.mllog.installed import check_equal
 
         note(f"{check_equal()}: its rules of the built-in rounds are the ones here")
-    own = own_rules(args.workload, args.ruleset, args.site)
+    rules = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
     if args.compliance:
         if args.window or args.minutes_left is not None:
             raise UsageError("--window and --minutes-left are about the score, not --compliance")
         from orchestrator.cli import compliance
 
-        return compliance.show(named, args.json, ruleset=args.ruleset, own=own)
+        return compliance.show(named, args.json, ruleset=args.ruleset, own=rules)
     return show(
         named,
         args.json,
         ruleset=args.ruleset,
         window=args.window,
         minutes_left=args.minutes_left,
-        own=own,
+        own_rules=rules,
         last_line=lambda folder, score: more_runs(folder, score, args.site),
     )
 
@@ -95,18 +95,18 @@ def show(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
-    own: OwnRules | None = None,
+    own_rules: OwnRules | None = None,
     last_line: Callable[[str, Score], str] = lambda folder, score: "",
 ) -> int:
     """Print scores and return the worst exit code. `last_line` returns a command to print below a
-    score, or "". Raises scoring errors if there is a single folder."""
+    score. Raises scoring errors of a single folder."""
     from orchestrator.mllog.score import score_dir
 
     documents, worst, single = [], ExitCode.OK, len(folders) == 1
     for folder in folders:
         try:
             score = score_dir(
-                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own
+                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own_rules
             )
         except OrchestratorError as error:
             if single:
@@ -120,12 +120,11 @@ def show(
         if as_json:
             documents.append(score.to_json())
         else:
-            from orchestrator.cli.output import draw_text, screen
-            from orchestrator.mllog.table import score_text
+            from orchestrator.cli.output import print_parts
+            from orchestrator.views.score import score_parts
 
-            draw_text(score_text(score, screen(), against_published(folder, score)))
-            if command := last_line(folder, score):
-                print(f"  {command}")
+            beside, command = against_published(folder, score), last_line(folder, score)
+            print_parts(score_parts(score, beside, command))
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json
 
@@ -134,8 +133,8 @@ def show(
 
 
 def more_runs(folder: str, score: Score, site: str | None) -> str:
-    """Return the command that gives a finished set the runs that its score needs; "" if it declares
-    enough, or cannot become valid."""
+    """Return the command that adds the runs that a score needs; "" if the set declares enough, or
+    cannot become valid."""
     is_hopeless = not score.forecast or score.forecast["never_because"]
     if is_hopeless or score.pending or len(score.runs) >= score.runs_required:
         return ""
@@ -165,7 +164,8 @@ def against_published(folder: str, score: Score) -> list[str]:
     from orchestrator.published import compare, of_set
 
     return [
-        f"{compare(minutes, one)} ({one.submitter}, round {one.round})" for one in of_set(record)
+        f"{compare(minutes, entry)} ({entry.submitter}, round {entry.round})"
+        for entry in of_set(record)
     ]
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_flag, add_json, add_set
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
-from orchestrator.cli.output import note, print_closing, print_facts, print_json, print_table
+from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode
 from orchestrator.words import count
 
@@ -47,14 +47,12 @@ def run(args: Namespace) -> int:
     if args.watch:
         from orchestrator.cli import watch
 
-        args.interval = None
-        return watch.run(args)
+        return watch.run(Namespace(**vars(args), interval=None))
     return _one(args) if args.set else list_sets(args)
 
 
 def _one(args: Namespace) -> int:
-    from orchestrator.cli.closing import closing_lines, with_unreleased
-    from orchestrator.cli.pictures import RUNS, describe, run_row
+    from orchestrator.cli.closing import set_parts, with_unreleased
     from orchestrator.evidence.picture import as_json, look
 
     run_set = chosen_set(args)
@@ -62,26 +60,20 @@ def _one(args: Namespace) -> int:
     if args.json:
         print_json("set", as_json(picture))
         return ExitCode.OK
-    print_facts(describe(picture, args.site))
-    print()
-    print_table(RUNS, [run_row(one) for one in picture.runs])
-    print_closing(closing_lines(picture, args.site))
+    print_parts(set_parts(picture, args.site))
     return ExitCode.OK
 
 
 def list_sets(args: Namespace) -> int:
-    """Print the log directory's sets as a table."""
-    from orchestrator.cli.pictures import sets_table
     from orchestrator.evidence.picture import as_json
     from orchestrator.evidence.sets import SetEvidence, set_folders, surely_settled
+    from orchestrator.views.sets import set_table
 
     log_dir = site_sets(args)
     folders = set_folders(log_dir)
-    wanted = (
-        folders
-        if args.all
-        else folders[:NEWEST] + [one for one in folders[NEWEST:] if not surely_settled(one)]
-    )
+    older = folders[NEWEST:]
+    live = older if args.all else [folder for folder in older if not surely_settled(folder)]
+    wanted = folders[:NEWEST] + live
     sets = [files for folder in wanted if (files := SetEvidence(folder)).is_one]
     shown = (
         sets
@@ -92,7 +84,7 @@ def list_sets(args: Namespace) -> int:
     if args.json:
         print_json("sets", {"sets": [as_json(picture) for picture in pictures]})
     elif pictures:
-        print_table(*sets_table(pictures))
+        print_parts([set_table(pictures)])
         hidden = len(folders) - len(wanted) + len(sets) - len(shown)
         if hidden:
             note(f"{count(hidden, 'older set')} not shown; --all shows every set")

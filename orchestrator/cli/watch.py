@@ -33,9 +33,8 @@ from orchestrator.cli.output import (
     is_terminal,
     note,
     print_closing,
-    print_facts,
     print_json,
-    print_table,
+    print_parts,
     screen,
 )
 from orchestrator.errors import ExitCode, UsageError
@@ -160,8 +159,8 @@ def come_back(run_set: RunSet, site: str | None = None) -> None:
 
 def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> SetPicture:
     from orchestrator.cli.closing import closing_lines
-    from orchestrator.cli.pictures import aside_text, headline, left_text
     from orchestrator.evidence.state import QUEUED
+    from orchestrator.views.sets import aside_text, headline, left_text
     from orchestrator.words import cell
 
     before = ""
@@ -197,8 +196,8 @@ class Changes:
         self._before: dict[str, Any] = {}
 
     def show(self, picture: SetPicture) -> None:
-        from orchestrator.cli.pictures import headline
         from orchestrator.evidence.picture import as_json
+        from orchestrator.views.sets import headline
         from orchestrator.words import cell
 
         document = as_json(picture) if self._as_json else {}
@@ -398,18 +397,15 @@ def _telling(line: bytes) -> str:
 
 
 def _sum_up(picture: SetPicture, whole: bool, site: str | None) -> None:
-    from orchestrator.cli.pictures import RUNS, describe, headline, run_row
+    from orchestrator.views.sets import headline
     from orchestrator.words import cell
 
     if not whole:
         print(cell(headline(picture)))
         return
-    from orchestrator.cli.closing import closing_lines
+    from orchestrator.cli.closing import set_parts
 
-    print_facts(describe(picture, site))
-    print()
-    print_table(RUNS, [run_row(run_picture) for run_picture in picture.runs])
-    print_closing(closing_lines(picture, site))
+    print_parts(set_parts(picture, site))
 
 
 # ---- several sets ----
@@ -445,7 +441,7 @@ def _live_all(
 ) -> list[SetPicture]:
     from orchestrator.cli.frame import many_sets
     from orchestrator.cli.fullscreen import full_screen
-    from orchestrator.cli.pictures import sets_table
+    from orchestrator.views.sets import set_table
 
     last: list[SetPicture] = []
     try:
@@ -458,7 +454,7 @@ def _live_all(
                 view.show()
     finally:
         if last:
-            print_table(*sets_table(last))
+            print_parts([set_table(last)])
     return last
 
 

@@ -20,7 +20,7 @@ CERTAINTY = {
     "apart": "sure of the times, not of the cause: the whole 95 % interval is more than 1 % away",
     "unsure": "not sure: the 95 % interval includes equal times (within 1 %)",
 }
-"""Verdict -> how sure it is. Verdicts without an interval are missing."""
+"""Verdict -> its certainty. Verdicts without an interval are missing."""
 SURE = ("equal", "apart")
 
 
@@ -37,7 +37,7 @@ class SideDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """b against a. Ratios are b / a; a score ratio above 1 means that b is slower."""
+    """Ratios are b / a: with a score ratio above 1, b is slower."""
 
     a: Side
     b: Side
@@ -51,21 +51,21 @@ class Comparison:
 
     @property
     def runs_to_settle(self) -> int | None:
-        """Return the further runs that settle it, of B, or of each side if A can have more; None:
-        unknown, or too many."""
+        """Return the further runs that settle it, of B, and of A unless published; None: unknown,
+        or too many."""
         if self.interval is None or self.a.times is None or self.b.times is None:
             return None
         return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
 
     @property
     def same_runs(self) -> bool:
-        """Return whether the times agree run for run, in the digits of published times."""
+        """Return whether the times agree run for run, in published digits."""
         a, b = sorted(self.a.minutes), sorted(self.b.minutes)
         return bool(a) and len(a) == len(b) and all(map(_alike, a, b))
 
     @property
     def no_interval(self) -> str:
-        """Return why an interval is missing; "" if present, or nothing is compared."""
+        """Return why an interval is missing, or ""."""
         if self.interval is not None or self.score_ratio is None:
             return ""
         reasons: dict[str, list[str]] = {}
@@ -81,8 +81,7 @@ class Comparison:
 
     @property
     def tone(self) -> str:
-        """Return "yes" or "no" for a success or failure; "plain" for a faster or slower set, and
-        without a sure difference."""
+        """Return "yes" or "no" for success or failure, else "plain"."""
         if self.within_1_percent:
             return "yes"
         if self.verdict == "unsure":
@@ -91,8 +90,8 @@ class Comparison:
 
     @property
     def outcome(self) -> str:
-        """Return the verdict's first words, with its certainty unless it is sure. Only a published
-        result is reproduced, or not."""
+        """Return the verdict, with its certainty unless sure. Only published results are
+        reproduced, or not."""
         if self.score_ratio is None:
             return "cannot be compared: a side has no time"
         if self.verdict == "unsure":
@@ -128,7 +127,7 @@ class Comparison:
             "verdict": self.verdict,
             "confidence": {"method": METHOD, **asdict(self.interval)} if self.interval else None,
             "runs_to_settle": self.runs_to_settle,
-            "differences": [asdict(one) for one in self.differences],
+            "differences": [asdict(difference) for difference in self.differences],
             "notes": list(self.notes),
         }
 
@@ -160,8 +159,8 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def compare(a: Side, b: Side) -> Comparison:
-    """Compare `b` with `a`. Raises UsageError for different benchmarks, and for a published entry
-    next to rehearsed or stand-in runs."""
+    """Compare `b` with `a`. Raises UsageError for different benchmarks, and for rehearsed or
+    stand-in runs against a published entry."""
     if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
         raise UsageError(
             f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different "
@@ -176,20 +175,20 @@ def compare(a: Side, b: Side) -> Comparison:
                     f"{side.name} is not compared with a published result: {reason}",
                     hint=f"orchestrator score {quoted(side.name)} shows its own arithmetic",
                 )
-    found = interval(a.times, b.times) if a.times and b.times else None
+    spread = interval(a.times, b.times) if a.times and b.times else None
     both = a.score is not None and b.score is not None
     # One side without a valid score: compare plain means, or only one side would have a factor.
     ratio = _ratio(a.score, b.score) if both else _ratio(a.mean or a.score, b.mean or b.score)
-    if found and not both and (a.score or b.score):
-        found = None
+    if spread and not both and (a.score or b.score):
+        spread = None
     return Comparison(
         a,
         b,
         ratio,
         _ratio(a.rate, b.rate),
         _ratio(a.samples, b.samples),
-        found,
-        verdict(ratio, found),
+        spread,
+        verdict(ratio, spread),
         tuple(differences(a, b)),
         tuple(_notes(a, b)),
     )
@@ -203,20 +202,19 @@ def _ratio(a: float | None, b: float | None) -> float | None:
     return b / a if a and b and a > 0 and b > 0 else None
 
 
-def verdict(ratio: float | None, found: Interval | None) -> str:
+def verdict(ratio: float | None, spread: Interval | None) -> str:
     if ratio is None:
         return "none"
     near = abs(ratio - 1) <= NEAR
-    if found is None:
+    if spread is None:
         return "near_unknown" if near else "apart_unknown"
     if near:
-        return "equal" if found.low >= 1 - NEAR and found.high <= 1 + NEAR else "near"
-    return "apart" if found.high < 1 - NEAR or found.low > 1 + NEAR else "unsure"
+        return "equal" if spread.low >= 1 - NEAR and spread.high <= 1 + NEAR else "near"
+    return "apart" if spread.high < 1 - NEAR or spread.low > 1 + NEAR else "unsure"
 
 
 def differences(a: Side, b: Side) -> list[SideDifference]:
-    """Return differences between settings that both sides have."""
-    found = []
+    differing = []
     for kind, mine, theirs in (
         ("setting", a.settings, b.settings),
         ("environment", a.environment, b.environment),
@@ -226,12 +224,12 @@ def differences(a: Side, b: Side) -> list[SideDifference]:
             names = sorted(
                 {*mine, *theirs} if "published" not in (a.kind, b.kind) else {*mine} & {*theirs}
             )
-            found += [
+            differing += [
                 SideDifference(kind, name, mine.get(name, ""), theirs.get(name, ""))
                 for name in names
                 if mine.get(name) != theirs.get(name)
             ]
-    return found
+    return differing
 
 
 def _notes(a: Side, b: Side) -> list[str]:
@@ -239,8 +237,8 @@ def _notes(a: Side, b: Side) -> list[str]:
     notes += [f"{side.name}: {STAND_IN}" for side in (a, b) if side.stand_in]
     notes += [f"{side.name}: no valid score ({side.problem})" for side in (a, b) if side.problem]
     notes += [f"{side.name}: {text}" for side in (a, b) for text in side.mixed]
-    if own := [side for side in (a, b) if side.ruleset == OWN]:
-        notes += _own_notes(a, b, own)
+    if by_own_rules := [side for side in (a, b) if side.ruleset == OWN]:
+        notes += _own_notes(a, b, by_own_rules)
     elif a.ruleset.split(".")[:2] != b.ruleset.split(".")[:2]:
         notes.append(
             f"different rounds: {a.ruleset} and {b.ruleset}; their reference points may differ"
@@ -252,16 +250,11 @@ def _notes(a: Side, b: Side) -> list[str]:
     return notes
 
 
-def _own_notes(a: Side, b: Side, own: list[Side]) -> list[str]:
-    if len(own) == 1:
-        other = b if own[0] is a else a
-        return [
-            (
-                f"{own[0].name} is scored by its workload's own rules, {other.name} by MLPerf's: "
-                "no "
-                "comparison of results"
-            )
-        ]
+def _own_notes(a: Side, b: Side, by_own_rules: list[Side]) -> list[str]:
+    if len(by_own_rules) == 1:
+        other = b if by_own_rules[0] is a else a
+        scored = f"{by_own_rules[0].name} is scored by its workload's own rules"
+        return [f"{scored}, {other.name} by MLPerf's: no comparison of results"]
     notes = ["both are scored by their workload's own rules: these are no MLPerf scores"]
     if a.goal != b.goal:
         notes.append(

@@ -1,12 +1,12 @@
-"""A comparison as one self-contained HTML page, in the report's style."""
+"""A comparison as a self-contained HTML page, in the report's style."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from orchestrator.compare.comparison import NEAR, Comparison
+from orchestrator.compare.parts import difference_tables, verdict_lines
 from orchestrator.compare.sides import Side
-from orchestrator.compare.table import verdict_lines
 from orchestrator.mllog.trimmed import METHOD
 from orchestrator.report.chart import (
     Chart,
@@ -23,35 +23,29 @@ from orchestrator.report.chart import (
 from orchestrator.report.page import render
 from orchestrator.views.figures import Unit, plain, unit_of_runs
 from orchestrator.views.markup import Safe, join, void
-from orchestrator.views.parts import Cell, Figure, Heading, Part, Section, Table
+from orchestrator.views.parts import Figure, Heading, Part, Section, Table
 from orchestrator.words import rate
 
-HEADINGS = {
-    "setting": ("Settings", "Settings that differ"),
-    "environment": ("Environment", "Environment that differs"),
-    "tunable": ("Tunables", "Tunables that differ"),
-}
-"""Kind of difference -> its heading, and its table's caption."""
 ROW = 34
 
 
 def page(comparisons: Sequence[Comparison]) -> str:
-    """Return the page: every side against the first, which all `comparisons` share."""
+    """Return the page. All `comparisons` share their first side."""
     first = comparisons[0].a
-    sides = [first, *(one.b for one in comparisons)]
+    sides = [first, *(comparison.b for comparison in comparisons)]
     names = [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(sides))]
     unit = unit_of_runs(side.scored for side in sides)
     differ = [
         Section(f"differences-{name}", f"What differs: {name} and A", parts)
-        for name, one in zip(names[1:], comparisons, strict=True)
-        if (parts := _differences(one, name))
+        for name, comparison in zip(names[1:], comparisons, strict=True)
+        if (parts := _differences(comparison, name))
     ]
     sections = [
         Section("sides", "The sides", _sides(sides, names, unit)),
         Section("ratios", "How sure", _sure(comparisons, names)),
         *differ,
     ]
-    tones = [one.tone for one in comparisons]
+    tones = [comparison.tone for comparison in comparisons]
     single = comparisons[0] if len(comparisons) == 1 else None
     return render(
         "compare.html.j2",
@@ -63,20 +57,20 @@ def page(comparisons: Sequence[Comparison]) -> str:
         figure=_percent(single) if single else "",
         tone=next(tone for tone in ("no", "plain", "yes") if tone in tones),
         verdicts=[
-            _verdict(one, name, single is not None)
-            for name, one in zip(names[1:], comparisons, strict=True)
+            _verdict(comparison, name, single is not None)
+            for name, comparison in zip(names[1:], comparisons, strict=True)
         ],
-        notes=list(dict.fromkeys(note for one in comparisons for note in one.notes)),
+        notes=list(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
         sections=sections,
         patterns=Safe(""),
     )
 
 
-def _percent(one: Comparison) -> str:
-    """Return the figure above the verdict; "" if it would claim a difference that is not sure."""
-    if one.score_ratio is None or one.verdict == "unsure":
+def _percent(comparison: Comparison) -> str:
+    """Return the figure above the verdict; "" for an unsure difference."""
+    if comparison.score_ratio is None or comparison.verdict == "unsure":
         return ""
-    return signed(one.score_ratio)
+    return signed(comparison.score_ratio)
 
 
 def signed(ratio: float) -> str:
@@ -84,9 +78,9 @@ def signed(ratio: float) -> str:
     return f"{(ratio - 1) * 100:+.1f} %" if abs(ratio - 1) < 10 else f"× {ratio:.3g}"
 
 
-def _verdict(one: Comparison, name: str, alone: bool) -> tuple[str, list[str]]:
-    first, *rest = verdict_lines(one, name)
-    return one.tone, [first if alone else f"{name}: {first}", *rest]
+def _verdict(comparison: Comparison, name: str, alone: bool) -> tuple[str, list[str]]:
+    first, *rest = verdict_lines(comparison, name)
+    return comparison.tone, [first if alone else f"{name}: {first}", *rest]
 
 
 def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part]:
@@ -123,7 +117,7 @@ def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
     if not values:
         return Safe("")
     ends = [side.times.around() if side.times and side.times.mean > 0 else None for side in sides]
-    low, high = zoomed(values, [value for one in ends if one for value in one])
+    low, high = zoomed(values, [value for pair in ends if pair for value in pair])
 
     def draw(width: int) -> Chart:
         chart = Chart(
@@ -176,21 +170,23 @@ def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None
 
 
 def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
-    """Return the ratios to A's time with intervals, next to the 1 % that counts as equal."""
+    """Return the ratios to A's time with intervals, next to the 1 % of equality."""
     rows = [
         (
             name,
-            _ratio(one.score_ratio),
-            f"{one.interval.low:.4f} to {one.interval.high:.4f}" if one.interval else "–",
+            _ratio(comparison.score_ratio),
+            f"{comparison.interval.low:.4f} to {comparison.interval.high:.4f}"
+            if comparison.interval
+            else "–",
             "–"
-            if one.interval is None
-            else f"{one.interval.p:.2g}"
-            if one.interval.p >= 0.0001
+            if comparison.interval is None
+            else f"{comparison.interval.p:.2g}"
+            if comparison.interval.p >= 0.0001
             else "< 0.0001",
-            _ratio(one.throughput_ratio),
-            _ratio(one.samples_ratio),
+            _ratio(comparison.throughput_ratio),
+            _ratio(comparison.samples_ratio),
         )
-        for name, one in zip(names[1:], comparisons, strict=True)
+        for name, comparison in zip(names[1:], comparisons, strict=True)
     ]
     header = ("", "time / A's", "95 % interval", "p", "samples per second / A's", "samples / A's")
     listing = Table(f"Ratios; {METHOD}, on the runs that count", header, rows, numeric=range(1, 6))
@@ -208,15 +204,15 @@ def _ratio(value: float | None) -> str:
 
 def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
     drawn = [
-        (name, one.score_ratio, one.interval)
-        for name, one in zip(names[1:], comparisons, strict=True)
-        if one.score_ratio is not None
+        (name, comparison.score_ratio, comparison.interval)
+        for name, comparison in zip(names[1:], comparisons, strict=True)
+        if comparison.score_ratio is not None
     ]
     if not drawn:
         return Safe("")
-    ends = [end for _, _, found in drawn if found for end in (found.low, found.high)]
+    ends = [end for _, _, spread in drawn if spread for end in (spread.low, spread.high)]
     low, high = widened(
-        [(value - 1) * 100 for value in (1 - NEAR, 1 + NEAR, *(one[1] for one in drawn), *ends)]
+        [(value - 1) * 100 for value in (1 - NEAR, 1 + NEAR, *(item[1] for item in drawn), *ends)]
     )
 
     def draw(width: int) -> Chart:
@@ -235,15 +231,15 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
         chart.x_axis("% more time than A")
         chart.rows("", [name for name, _, _ in drawn])
         chart.upright(0, "axis")
-        for index, (name, ratio, found) in enumerate(drawn):
+        for index, (name, ratio, spread) in enumerate(drawn):
             row, at = len(drawn) - 1 - index, (ratio - 1) * 100
             y = fixed(chart.y(row))
             marks = [void("circle", class_="dot c0", cx=fixed(chart.x(at)), cy=y, r=6)]
             says = f"{name}: {signed(ratio)}"
-            if found:
-                left, right = (fixed(chart.x((end - 1) * 100)) for end in (found.low, found.high))
+            if spread:
+                left, right = (fixed(chart.x((end - 1) * 100)) for end in (spread.low, spread.high))
                 marks.insert(0, void("line", class_="ratio", x1=left, x2=right, y1=y, y2=y))
-                says += f", 95 % interval {signed(found.low)} to {signed(found.high)}"
+                says += f", 95 % interval {signed(spread.low)} to {signed(spread.high)}"
             chart.mark(says, *marks)
             chart.column(row, signed(ratio))
         return chart
@@ -253,18 +249,8 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
     )
 
 
-def _differences(one: Comparison, name: str) -> list[Part]:
+def _differences(comparison: Comparison, name: str) -> list[Part]:
     parts: list[Part] = []
-    for kind, (heading, caption) in HEADINGS.items():
-        rows = [
-            (
-                Cell(found.name, code=True),
-                Cell(found.a or "(not set)", code=True),
-                Cell(found.b or "(not set)", code=True),
-            )
-            for found in one.differences
-            if found.kind == kind
-        ]
-        if rows:
-            parts += [Heading(heading), Table(caption, ("name", "A", name), rows)]
+    for table in difference_tables(comparison, name):
+        parts += [Heading(table.caption.split(" ")[0]), table]
     return parts

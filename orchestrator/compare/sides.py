@@ -1,4 +1,4 @@
-"""The sides of a comparison: a set folder, a folder of any logs, or a published entry."""
+"""The sides of a comparison: a set, any folder of logs, or a published entry."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from orchestrator.errors import UsageError
 from orchestrator.mllog.numbers import positive
 from orchestrator.mllog.olympic import kept, median
 from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.mllog.reader import Log
     from orchestrator.mllog.result import Score
+    from orchestrator.mllog.source import Source
     from orchestrator.published import PublishedResult
 
 _NOT_SETTINGS = frozenset(
@@ -36,10 +38,12 @@ _NOT_SETTINGS = frozenset(
     }
 )
 
+_OF_A_SET = ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256")
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Side:
-    """One side. Times are minutes, `rate` samples per second; None if unknown."""
+    """Times are minutes, `rate` samples per second; None if unknown."""
 
     name: str
     kind: str
@@ -56,7 +60,7 @@ class Side:
     minutes: tuple[float, ...] = ()
     """Successful runs, in the order of their logs."""
     goal: str = ""
-    """The target in words, for a workload with its own rules."""
+    """The target, for a workload with its own rules."""
     problem: str = ""
     """Why no score is valid."""
     rehearsed: bool = False
@@ -73,7 +77,7 @@ class Side:
 
     @property
     def digits(self) -> int:
-        """Return the digits of its times: MLCommons publishes two."""
+        """Return the digits of the times: MLCommons publishes two."""
         return 2 if self.kind == "published" else 3
 
     @property
@@ -83,8 +87,8 @@ class Side:
 
 
 def find_side(name: str, *, ruleset: str = "") -> Side | None:
-    """Return a folder or published entry as a side, or None. Raises UsageError for several matching
-    entries, InputError for unusable logs."""
+    """Return a folder or published entry, or None. Raises UsageError for several matching entries,
+    InputError for unusable logs."""
     return _folder(name, ruleset) if os.path.isdir(name) else _published(name)
 
 
@@ -99,8 +103,8 @@ def _folder(directory: str, ruleset: str) -> Side:
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     counted = [run for run in score.runs if run.use == "counted"]
-    log = read_log(counted[0].path) if counted else None
-    side = Side(
+    settings = _logged(read_log(counted[0].path)) if counted else {}
+    return Side(
         name=str(source.described.get("set_id") or _short(source.directory)),
         kind="set" if source.is_set else "logs",
         benchmark=str(score.benchmark),
@@ -124,11 +128,8 @@ def _folder(directory: str, ruleset: str) -> Side:
         failed=sum(run.use == "bad" for run in _in_window(score)),
         dropped=score.dropped,
         mixed=(*source.told, *_mixed(score)),
-        settings=_logged(log) if log else {},
+        **(_of_set(source, settings) if source.is_set else {"settings": settings}),
     )
-    if source.is_set:
-        _add_set(side, Path(source.directory), source.described)
-    return side
 
 
 def _short(directory: str) -> str:
@@ -137,7 +138,11 @@ def _short(directory: str) -> str:
 
 def _mixed(score: Score) -> list[str]:
     """Return the differences between runs, not those from the set's description."""
-    return [f"{one.key}: {one.message}" for one in score.differences if one.rule == "experiment"]
+    return [
+        f"{difference.key}: {difference.message}"
+        for difference in score.differences
+        if difference.rule == "experiment"
+    ]
 
 
 def _in_window(score: Score) -> list[Any]:
@@ -168,9 +173,8 @@ def _samples(score: Score) -> float | None:
 
 
 def _logged(log: Log) -> dict[str, str]:
-    """Return the last logged value of each setting before the run: batch size, optimiser,
-    precision."""
-    found = {}
+    """Return the last value of each setting logged before the run, such as the batch size."""
+    settings = {}
     for record in log.records:
         if record.key == "run_start":
             break
@@ -180,59 +184,67 @@ def _logged(log: Log) -> dict[str, str]:
             and record.key not in _NOT_SETTINGS
             and not record.key.endswith(("_start", "_stop"))
         ):
-            found[record.key] = str(record.value)[:200]
-    return found
+            settings[record.key] = str(record.value)[:200]
+    return settings
 
 
-def _add_set(side: Side, root: Path, described: dict[str, Any]) -> None:
+def _of_set(source: Source, logged: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return environment, host settings, and `logged` settings with those of the set."""
     from orchestrator.evidence.environment import evaluated
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.tunables import read_tunables
 
-    evidence = SetEvidence(root)
-    side.environment = evaluated(evidence)
-    values: dict[str, set[str]] = {}
-    for one in read_tunables(evidence):
-        values.setdefault(one.knob, set()).add(
-            one.after if one.state == "ok" else f"{one.after} ({one.state})"
-        )
-    side.tunables = {knob: ", ".join(sorted(found)) for knob, found in values.items()}
-    for name in ("system", "nodes", "gpus_per_node", "engine", "image", "round", "bundle_sha256"):
-        if described.get(name) not in (None, ""):
-            side.settings[f"set.{name}"] = str(described[name])
+    evidence = SetEvidence(Path(source.directory))
+    environment = evaluated(evidence)
+    states: dict[str, set[str]] = {}
+    for setting in read_tunables(evidence):
+        state = "" if setting.state == "ok" else f" ({setting.state})"
+        states.setdefault(setting.knob, set()).add(f"{setting.after}{state}")
+    settings = {
+        f"set.{name}": str(source.described[name])
+        for name in _OF_A_SET
+        if source.described.get(name) not in (None, "")
+    }
     digests = sorted({job.image_digest for job in evidence.jobs if job.image_digest})
     if digests:
-        side.settings["set.image_digest"] = ", ".join(digests)
+        settings["set.image_digest"] = ", ".join(digests)
+    return {
+        "environment": environment,
+        "tunables": {knob: ", ".join(sorted(values)) for knob, values in states.items()},
+        "settings": {**logged, **settings},
+    }
 
 
 # ---- published entries ----
 
 
 def _published(name: str) -> Side | None:
-    """Return a published entry by MLCommons' number or round/benchmark/system. UsageError for
-    several."""
+    """Return an entry by MLCommons' number or round/benchmark/system. UsageError for several."""
     try:
         from orchestrator.published import find, load
     except ImportError:
         return None
     parts = name.split("/")
     if len(parts) == 1:
-        found = [one for one in load() if one.entry and one.entry == name]
+        entries = [entry for entry in load() if entry.entry and entry.entry == name]
     elif len(parts) == 3:
-        found = find(round=parts[0], benchmark=parts[1], system=parts[2])
+        entries = find(round=parts[0], benchmark=parts[1], system=parts[2])
     else:
         return None
-    if len(found) > 1:
-        names = ", ".join(sorted({f"{one.round}/{one.benchmark}/{one.name}" for one in found})[:8])
-        raise UsageError(
-            f"`{name}` fits {len(found)} published entries", hint=f"name one of: {names}"
+    if len(entries) > 1:
+        names = ", ".join(
+            sorted({f"{entry.round}/{entry.benchmark}/{entry.name}" for entry in entries})[:8]
         )
-    return _entry(found[0]) if found else None
+        raise UsageError(
+            f"`{name}` fits {count(len(entries), 'published entry')}",
+            hint=f"name one of: {names}",
+        )
+    return _entry(entries[0]) if entries else None
 
 
 def _entry(entry: PublishedResult) -> Side:
     scale = entry.factor if entry.factor is not None else 1.0
-    minutes = tuple(one * scale for one in entry.run_minutes)
+    minutes = tuple(time * scale for time in entry.run_minutes)
     return Side(
         name=f"{entry.submitter} {entry.round}/{entry.benchmark}/{entry.system or entry.name}",
         kind="published",

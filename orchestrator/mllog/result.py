@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.frozen import Frozen
 from orchestrator.mllog.compliance import WARNING, LogFinding
 from orchestrator.mllog.olympic import dropped_per_side
 from orchestrator.mllog.source import why_no_result
@@ -13,37 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from typing_extensions import Self, dataclass_transform
-
     from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.rcp import RcpResult
     from orchestrator.mllog.seeds import RunSeeds
-else:
-
-    def dataclass_transform(**_: object):
-        return lambda decorated: decorated
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class Frozen:
-    """An immutable object; its class's annotations are its fields.
-
-    Not a dataclass: importing `dataclasses` would be a third of a cold `orchestrator score`.
-    """
-
-    def __init__(self, **fields: Any) -> None:
-        self.__dict__.update(fields)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(
-            f"{type(self).__name__}.{name} was set when the object was made; `replace` gives "
-            "another"
-        )
-
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with changed fields."""
-        return type(self)(**{**self.__dict__, **changes})
-
 
 USES = {
     "counted": "counted",

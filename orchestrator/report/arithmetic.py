@@ -1,6 +1,6 @@
-"""The arithmetic of a score, step by step with the set's numbers, to follow by hand.
+"""The arithmetic of a score, step by step, to follow by hand.
 
-Nothing is decided here: every step repeats a step of `orchestrator.mllog`. Rules: docs/report.md.
+Every step repeats a step of `orchestrator.mllog`. Rules: docs/report.md.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
-    """Return as many steps from logs to score as the set allows."""
+    """Return the steps from logs to score that the set allows."""
     runs = [run for run in score.runs if run.use != "outside"]
     if not any(run.minutes is not None for run in runs):
         return ()
-    found = [_times(runs, labels), *_order(score, runs, labels)]
+    listed = [_times(runs, labels), *_order(score, runs, labels)]
     if score.olympic_mean is not None:
-        found.append(_mean(score, runs))
-        found += _convergence(score, runs, labels)
-        found += _final(score)
-    return tuple(found)
+        listed.append(_mean(score, runs))
+        listed += _convergence(score, runs, labels)
+        listed += _final(score)
+    return tuple(listed)
 
 
 def exact(value: float) -> str:
-    """Return a number with the digits that repeat it, without a tail of noise."""
+    """Return a number without its last, noisy digits."""
     return f"{value:.10g}"
 
 
@@ -182,7 +182,9 @@ def _limit_formula(score: Score, point: Point) -> str:
     points = table(score.ruleset, str(score.benchmark))
     if points is None or point.stdev == 0:
         return ""
-    tabulated = next((one for one in points.points if one.batch_size == point.batch_size), None)
+    tabulated = next(
+        (point_at for point_at in points.points if point_at.batch_size == point.batch_size), None
+    )
     count = (
         reference_runs(score.ruleset, str(score.benchmark), point.batch_size)
         if tabulated
@@ -210,8 +212,8 @@ def reference_runs(ruleset: str, benchmark: str, batch_size: float) -> int:
 
 
 def _t95(ruleset: str) -> dict[str, float]:
-    found: dict[str, float] = _rcp_data(ruleset)["t95"]
-    return found
+    quantiles: dict[str, float] = _rcp_data(ruleset)["t95"]
+    return quantiles
 
 
 def _rcp_data(ruleset: str) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """A small SVG chart, coloured by the page's CSS classes.
 
-Marks can be reached by keyboard. The strip above the plot describes the pointed or focused mark: no
-tooltip covers another mark. Series differ in colour, dash and shape; pointing at a series or its
-entry in the legend fades the others.
+The strip above the plot describes the pointed or focused mark: no tooltip covers another mark.
+Series differ in colour, dash and shape; pointing at a series or its legend fades the others.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from textwrap import wrap
 from orchestrator.views.markup import Safe, clean, join, tag, void
 
 WIDE, NARROW = 900, 350
-"""Widths in SVG units, about CSS pixels: in the page's column, and on a telephone."""
+"""Widths in SVG units, about CSS pixels: on a page, and on a telephone."""
 COLOURS = 7
 DASHES = (None, "7 4", "2 3", "9 3 2 3")
 Point = tuple[float, float]
@@ -33,7 +32,7 @@ def ticks(low: float, high: float, wanted: int = 6) -> list[float]:
 
 
 def tick_text(value: float, step: float) -> str:
-    """Return a tick with its step's decimals; thousands and millions are shortened."""
+    """Return a tick with its step's decimals, shortened from thousands on."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if (abs(step) >= size / 100 and abs(value) >= size) or abs(step) >= size:
             return f"{value / size:.{_decimals(step / size)}f}{letter}"
@@ -59,17 +58,17 @@ def zoomed(
 ) -> tuple[float, float]:
     """Return the range of `values`, and of the `others` within `far` of their spans.
 
-    Farther values would squeeze the rest: they are cut, or only mentioned.
+    Farther values would squeeze the rest.
     """
     low, high = min(values), max(values)
     reach = far * max(high - low, abs(high) * 0.01)
-    return widened([low, high, *(min(max(one, low - reach), high + reach) for one in others)])
+    return widened([low, high, *(min(max(value, low - reach), high + reach) for value in others)])
 
 
 class Chart:
-    """`x` and `y` are the data's ranges; positions are in SVG units, `plot` is the plot's height.
+    """`x` and `y` are the data's ranges; positions and the height `plot` are in SVG units.
 
-    The plot contains lines and marks; every text is outside, so no line crosses a text.
+    All text is outside the plot, so no line crosses it.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Chart:
         return bottom - (value - low) / (high - low or 1) * (bottom - top)
 
     def x_axis(self, label: str, texts: Sequence[tuple[float, str]] | None = None) -> None:
-        """Draw ticks and the label below the plot; `texts` are named ticks."""
+        """Draw ticks and label below the plot; `texts` are named ticks."""
         left, top, right, bottom = self.box
         marks = self._numbers(self.x_range, 3 if self.narrow else 8) if texts is None else texts
         for value, text in marks:
@@ -136,8 +135,7 @@ class Chart:
         self._above(label)
 
     def rows(self, label: str, names: Sequence[str]) -> None:
-        """Draw names to the left instead of numbers, the first on top: row i of n has y = n - 1 -
-        i."""
+        """Draw names to the left, the first on top: row i of n has y = n - 1 - i."""
         for index, name in enumerate(names):
             self._beside(self.y(len(names) - 1 - index), clean(name, letters(self.box[0] - 12)))
         self._above(label)
@@ -166,7 +164,7 @@ class Chart:
         )
 
     def column(self, at: float, text: str, class_: str = "value") -> None:
-        """Draw a text to the right of the plot, at y = `at`."""
+        """Draw a text right of the plot, at y = `at`."""
         self.parts.append(
             tag(
                 "text",
@@ -180,7 +178,7 @@ class Chart:
 
     def _numbers(self, span: Point, wanted: int) -> list[tuple[float, str]]:
         values = next(
-            (found for more in (1, 2, 4) if len(found := ticks(*span, wanted * more)) > 1),
+            (marks for more in (1, 2, 4) if len(marks := ticks(*span, wanted * more)) > 1),
             [span[0]],
         )
         step = values[1] - values[0] if len(values) > 1 else span[1] - span[0]
@@ -217,7 +215,7 @@ class Chart:
             self.parts.append(void("line", class_=class_, x1=at, x2=at, y1=top, y2=bottom))
 
     def line(self, points: Sequence[Point], index: int, says: str) -> None:
-        """Draw a series; every point of a short series gets its shape, else the last point."""
+        """Draw a series with its shape at every point, of a long series at the last."""
         places = [(self.x(x), self.y(y)) for x, y in points]
         path = Safe(" ".join(f"{_n(x)},{_n(y)}" for x, y in places))
         marked = places if len(places) <= 24 else places[-1:]
@@ -231,7 +229,6 @@ class Chart:
         )
 
     def curve(self, points: Sequence[Point], class_: str, says: str) -> None:
-        """Draw a curve in its class's style, without marks."""
         path = Safe(" ".join(f"{_n(self.x(x))},{_n(self.y(y))}" for x, y in points))
         self.mark(
             says,
@@ -287,12 +284,12 @@ class Chart:
 
 
 def both(draw: Callable[[int], Chart]) -> Safe:
-    """Return a wide and a narrow chart, with letters of equal size; the page shows either."""
+    """Return a wide and a narrow chart; the page shows either."""
     return join(*(draw(width).svg() for width in (WIDE, NARROW)))
 
 
 def letters(room: float) -> int:
-    """Return how many letters fit into these SVG units, in the wide DejaVu Sans."""
+    """Return the letters of the wide DejaVu Sans that fit into these SVG units."""
     return max(4, int(room / 7.6))
 
 
@@ -342,7 +339,7 @@ def patch(class_: str) -> Safe:
 
 
 def legend(*items: tuple[Safe | str, str], series: int = 0) -> Safe:
-    """Return the legend: (swatch, text) each; the first `series` entries highlight their lines."""
+    """Return the legend of (swatch, text); the first `series` entries highlight their lines."""
     lit: list[dict[str, object]] = [
         {"class_": f"one s{index}", "tabindex": 0} for index in range(series)
     ]
@@ -353,7 +350,7 @@ def legend(*items: tuple[Safe | str, str], series: int = 0) -> Safe:
 
 
 def series_swatch(index: int) -> Safe:
-    """Return a piece of a series' line with its mark."""
+    """Return a piece of a series' line."""
     colour = f"c{index % COLOURS}"
     line = void(
         "line", class_=f"line {colour}", x1=1, x2=33, y1=8, y2=8, stroke_dasharray=dash(index)

@@ -13,7 +13,7 @@ from orchestrator.views.figures import moment
 from orchestrator.views.markup import clean
 
 EXACT = 2.0**53
-"""Beyond it, floating-point numbers are no exact whole numbers."""
+"""Larger floating-point numbers are no exact whole numbers."""
 
 Cell = str | int | float | bool | None
 
@@ -124,7 +124,7 @@ COLUMNS = (
     Column("stand_in", bool, "a small stand-in workload ran, not the benchmark",
            lambda report, _: report.score.stand_in),
 )  # fmt: skip
-"""In the order of a file. docs/reference/runs.md is made from them."""
+"""docs/reference/runs.md is made from them."""
 
 
 def rows(report: Report) -> Iterator[tuple[Cell, ...]]:

@@ -24,7 +24,7 @@ from orchestrator.views.markup import Safe, join
 from orchestrator.words import count
 
 MOST_CURVES = 40
-"""A set has ten runs, and more curves are unreadable."""
+"""A set has ten runs; more curves are unreadable."""
 MOST_ROWS = 48
 """Rows of the table next to curves."""
 NARROW_POINTS = 80
@@ -34,7 +34,7 @@ MEDIAN_POINTS = 100
 
 
 def convergence(report: Report) -> Safe:
-    """Return evaluations over samples, with the target; the last stretch again, enlarged."""
+    """Return evaluations over samples, and their last stretch enlarged."""
     runs = drawn([run for run in report.runs if run.evaluations])
     if not runs:
         return Safe("")
@@ -73,11 +73,11 @@ def _evaluations(
     counts = [samples for curve in curves for samples, _ in curve]
 
     def draw(width: int) -> Chart:
-        words = f"One curve per run, {count(len(runs), 'run')}.{aim}"
+        description = f"One curve per run, {count(len(runs), 'run')}.{aim}"
         chart = Chart(
             name,
             title,
-            words,
+            description,
             widened(counts, 0.02),
             _range(report, curves),
             width=width,
@@ -113,7 +113,7 @@ def throughput(report: Report) -> Safe:
     xs = [at for run in runs for at, _ in run.throughput]
     ys = [rate for run in runs for _, rate in run.throughput]
     unit = unit_of_span(max(xs))
-    words = (
+    description = (
         f"Samples per second of {count(len(runs), 'run')}, from {plain(min(ys))} to "
         f"{plain(max(ys))}; "
         f"{throughput_note(report)}."
@@ -124,7 +124,7 @@ def throughput(report: Report) -> Safe:
         chart = Chart(
             "throughput",
             "Throughput over time",
-            words,
+            description,
             span,
             widened(ys),
             width=width,
@@ -161,7 +161,7 @@ def throughput(report: Report) -> Safe:
 
 
 def median_curve(curves: Sequence[Sequence[Point]]) -> list[Point]:
-    """Return the median of at least three curves, as far as half of them reach."""
+    """Return the median of three or more curves, as far as half of them reach."""
     if len(curves) < 3:
         return []
     ends = sorted((curve[-1][0] for curve in curves), reverse=True)
@@ -211,7 +211,7 @@ def drawn(runs: list[Run]) -> list[Run]:
 def series_legend(
     runs: Sequence[Run], total: int, lines: Sequence[tuple[Safe | str, str]] = ()
 ) -> Safe:
-    """Return the legend of runs and other lines, and the number of runs not drawn."""
+    """Return the legend, with the number of missing runs."""
     entries = [(series_swatch(index), f"run {run.label}") for index, run in enumerate(runs)]
     rest = [("", f"{count(total - len(runs), 'more run')} not drawn")] if len(runs) < total else []
     return legend(*entries, *lines, *rest, series=len(runs))

@@ -14,7 +14,7 @@ from orchestrator.report.columns import COLUMNS, Cell, rows
 from orchestrator.report.model import Report, Run
 
 RUN_TAG = "orchestrator.run"
-"""Tag in MLflow: `<set>/<run>`. An existing run is not written again."""
+"""Tag in MLflow, `<set>/<run>`: an existing run is not written again."""
 
 
 def _package(name: str, what: str) -> Any:
@@ -33,11 +33,14 @@ def _package(name: str, what: str) -> Any:
 
 
 def parquet(reports: Iterable[Report]) -> bytes:
-    """Return a Parquet file with a column for each of COLUMNS, described in its metadata."""
+    """Return a Parquet file with COLUMNS, described in its metadata."""
     arrow, writer = _package("pyarrow", "Parquet"), _package("pyarrow.parquet", "Parquet")
     kinds = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema(
-        [arrow.field(one.name, kinds[one.kind], metadata={"text": one.text}) for one in COLUMNS]
+        [
+            arrow.field(column.name, kinds[column.kind], metadata={"text": column.text})
+            for column in COLUMNS
+        ]
     )
     table = [
         dict(zip(schema.names, row, strict=True)) for report in reports for row in rows(report)
@@ -48,7 +51,7 @@ def parquet(reports: Iterable[Report]) -> bytes:
 
 
 def check_address(address: str) -> None:
-    """Raise UsageError for an invalid address, or a user, token or password in it: everybody on
+    """Raise UsageError for an invalid address, or one with a user, token or password: everybody on
     this host can read command lines."""
     try:
         parts = urlsplit(address)
@@ -67,7 +70,7 @@ def check_address(address: str) -> None:
 
 
 class Tracking:
-    """An MLflow store or server. A set's runs become runs there, in the benchmark's experiment.
+    """An MLflow store or server. Runs become runs of the benchmark's experiment.
 
     Numbers are metrics, texts are parameters, evaluations the metric `evaluation` over samples.
     """
@@ -84,7 +87,7 @@ class Tracking:
         self._client = self._ask(_package("mlflow", "MLflow").MlflowClient, tracking_uri=address)
 
     def put(self, report: Report) -> int:
-        """Write the new runs; return how many. Raises OrchestratorError with MLflow's message."""
+        """Write the new runs; return their number. Raises OrchestratorError."""
         known = self._ask(self._client.get_experiment_by_name, str(report.score.benchmark))
         home = (
             known.experiment_id
@@ -94,9 +97,7 @@ class Tracking:
         fresh = 0
         for run, row in zip(report.runs, rows(report), strict=True):
             values = dict(zip((column.name for column in COLUMNS), row, strict=True))
-            name = f"{values['set']}/{values['run']}".replace(
-                "'", ""
-            )  # the filter cannot express one
+            name = f"{values['set']}/{values['run']}".replace("'", "")  # filters cannot express it
             where = f"tags.`{RUN_TAG}` = '{name}'"
             if not self._ask(self._client.search_runs, [home], filter_string=where, max_results=1):
                 self._put(home, name, run, values)
@@ -104,7 +105,9 @@ class Tracking:
         return fresh
 
     def _put(self, home: str, name: str, run: Run, values: dict[str, Cell]) -> None:
-        begin, end = (None if one is None else round(one) for one in (run.start_ms, run.stop_ms))
+        begin, end = (
+            None if time_ms is None else round(time_ms) for time_ms in (run.start_ms, run.stop_ms)
+        )
         made = self._ask(
             self._client.create_run,
             home,
@@ -140,13 +143,12 @@ class Tracking:
         )
 
     def _ask(self, call: Any, *args: Any, **named: Any) -> Any:
-        """Call MLflow, whose errors are of many kinds: the store's, the network's, its
-        packages'."""
+        """Call MLflow, whose errors are of many kinds."""
         try:
             return call(*args, **named)
         except Exception as error:
-            told = str(error).strip().splitlines()[:1]
+            lines = str(error).strip().splitlines()[:1]
             raise OrchestratorError(
-                f"MLflow at {self.address}: {told[0][:500] if told else type(error).__name__}",
+                f"MLflow at {self.address}: {lines[0][:500] if lines else type(error).__name__}",
                 hint="runs that are there are not written again: the same command continues",
             ) from error

@@ -59,7 +59,7 @@ def set_facts(jobs: Iterable[JobRecord], described: dict[str, Any]) -> tuple[tup
 
 
 def contents(runs: Iterable[RunRecord | None]) -> str:
-    """Return a line: did the containers of all finished runs hold the same?"""
+    """Return whether the containers of all finished runs were equal, as text."""
     done = [run for run in runs if run is not None and run.done]
     known = {run.run: of_run(run.inside) for run in done if run.inside}
     if not known:
@@ -78,7 +78,7 @@ def contents(runs: Iterable[RunRecord | None]) -> str:
 def images(
     jobs: Iterable[JobRecord], described: dict[str, Any], attempts: tuple[RunAttempt, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Return (digest, its use) for every recorded digest, after the requested image."""
+    """Return (digest, use) for every recorded digest, after the requested image."""
     used: dict[str, list[str]] = {}
     for job in jobs:
         if job.image_digest:

@@ -1,4 +1,4 @@
-"""All sets of a log directory on a page: links to their reports, scores over time."""
+"""A page of all sets of a log directory: links to reports, scores over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_SETS = 500
 
 @dataclass(frozen=True, slots=True)
 class IndexedSet:
-    """A set's index entry. `mean` is the olympic mean so far, in minutes like the score."""
+    """A set's index entry. `mean`: the olympic mean so far, in minutes."""
 
     name: str
     """Its folder's name; its report is <name>.html."""
@@ -35,7 +35,7 @@ class IndexedSet:
     minutes: float | None = None
     mean: float | None = None
     runs: str = ""
-    words: str = ""
+    remark: str = ""
     """The verdict, without a valid score or a result."""
     mlperf: bool = True
     published: tuple[PublishedResult, ...] = ()
@@ -67,14 +67,13 @@ def indexed(name: str, report: Report) -> IndexedSet:
     )
 
 
-def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
-    """Return index.html."""
+def history_page(log_dir: str, entries: Sequence[IndexedSet]) -> str:
     groups: dict[tuple[str, str], list[IndexedSet]] = {}
-    for one in found:
-        if not one.problem:
-            groups.setdefault((one.workload, one.system), []).append(one)
-    ordered = [sorted(groups[key], key=lambda one: -one.when_ms) for key in sorted(groups)]
-    unread = [f"{one.name}: {one.problem}" for one in found if one.problem]
+    for entry in entries:
+        if not entry.problem:
+            groups.setdefault((entry.workload, entry.system), []).append(entry)
+    ordered = [sorted(groups[key], key=lambda entry: -entry.when_ms) for key in sorted(groups)]
+    unread = [f"{entry.name}: {entry.problem}" for entry in entries if entry.problem]
     sections = [Section("overview", "Overview", [_overview(ordered)])] if ordered else []
     for index, group in enumerate(ordered):
         title = f"{group[0].workload} on {group[0].system}" + (
@@ -86,8 +85,8 @@ def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
     return render(
         "history.html.j2",
         title="Sets",
-        headline=f"{len(found)} in {log_dir}",
-        subtitle=f"{count(len(found), 'set')} in {log_dir}",
+        headline=f"{len(entries)} in {log_dir}",
+        subtitle=f"{count(len(entries), 'set')} in {log_dir}",
         sections=sections,
         patterns=Safe(""),
     )
@@ -96,9 +95,9 @@ def history_page(log_dir: str, found: Sequence[IndexedSet]) -> str:
 def _overview(groups: Sequence[Sequence[IndexedSet]]) -> Table:
     rows = []
     for index, group in enumerate(groups):
-        valid = [one.minutes for one in group if one.minutes is not None]
-        unit = unit_of_runs(one.value for one in group)
-        newest = next((one for one in group if one.minutes is not None), None)
+        valid = [entry.minutes for entry in group if entry.minutes is not None]
+        unit = unit_of_runs(entry.value for entry in group)
+        newest = next((entry for entry in group if entry.minutes is not None), None)
         rows.append(
             (
                 Cell(f"{group[0].workload} on {group[0].system}", href=f"#group-{index}"),
@@ -113,12 +112,12 @@ def _overview(groups: Sequence[Sequence[IndexedSet]]) -> Table:
     return Table("Systems and workloads", header, rows, numeric=(1, 2, 3, 4))
 
 
-def _against(one: IndexedSet) -> str:
+def _against(entry: IndexedSet) -> str:
     from orchestrator.published import sentence
 
     return (
-        sentence(one.minutes, one.published[0])
-        if one.published and one.minutes is not None
+        sentence(entry.minutes, entry.published[0])
+        if entry.published and entry.minutes is not None
         else MISSING
     )
 
@@ -126,45 +125,52 @@ def _against(one: IndexedSet) -> str:
 def _group(index: int, group: Sequence[IndexedSet]) -> list[Part]:
     from orchestrator.published import difference, label, signed
 
-    unit, head = unit_of_runs(one.value for one in group), f"{group[0].system}-{group[0].workload}-"
-    beside = next((one.published[0] for one in group if one.published), None)
+    unit, head = (
+        unit_of_runs(entry.value for entry in group),
+        f"{group[0].system}-{group[0].workload}-",
+    )
+    beside = next((entry.published[0] for entry in group if entry.published), None)
 
-    def against(one: IndexedSet) -> str:
-        if one.minutes is None or not one.published:
+    def against(entry: IndexedSet) -> str:
+        if entry.minutes is None or not entry.published:
             return MISSING
-        away = signed(difference(one.minutes, one.published[0]))
-        return away if one.published[0] == beside else f"{away} against {label(one.published[0])}"
+        away = signed(difference(entry.minutes, entry.published[0]))
+        return (
+            away if entry.published[0] == beside else f"{away} against {label(entry.published[0])}"
+        )
 
     rows = [
         (
-            Cell(one.name.removeprefix(head), href=f"{quote(one.name, safe='')}.html"),
-            unit.text(one.minutes)
-            if one.minutes is not None or one.mean is None
-            else f"({unit.text(one.mean)})",
-            *([against(one)] if beside else []),
-            one.runs,
-            one.round,
-            moment(one.when_ms),
+            Cell(entry.name.removeprefix(head), href=f"{quote(entry.name, safe='')}.html"),
+            unit.text(entry.minutes)
+            if entry.minutes is not None or entry.mean is None
+            else f"({unit.text(entry.mean)})",
+            *([against(entry)] if beside else []),
+            entry.runs,
+            entry.round,
+            moment(entry.when_ms),
         )
-        for one in group[:MOST_SETS]
+        for entry in group[:MOST_SETS]
     ]
     published = [f"against {label(beside)}"] if beside else []
     header = ("set", f"score, {unit.name}", *published, "runs", "round", "first run")
     caption = (
         f"Sets {head}…, newest first; in brackets the mean of a rehearsal or without a valid score"
     )
-    below = [one.words for one in group[:MOST_SETS]]
+    below = [entry.remark for entry in group[:MOST_SETS]]
     listing = Table(caption, header, rows, (1, 2) if beside else (1,), below=below)
     chart = _chart(index, group[:MOST_SETS], unit)
     return [*([Figure(chart, "The axis does not start at 0.")] if chart else []), listing]
 
 
 def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
-    known = [(one, one.value) for one in group if one.value is not None and one.when_ms > 0]
+    known = [
+        (entry, entry.value) for entry in group if entry.value is not None and entry.when_ms > 0
+    ]
     if not known:
         return Safe("")
-    published = next((one.published[0] for one in group if one.published), None)
-    times = [one.when_ms for one, _ in known]
+    published = next((entry.published[0] for entry in group if entry.published), None)
+    times = [entry.when_ms for entry, _ in known]
     values = [value for _, value in known] + ([published.minutes] if published else [])
     first, last = min(times), max(times)
     pad = max((last - first) * 0.04, 3_600_000.0)
@@ -192,11 +198,11 @@ def _chart(index: int, group: Sequence[IndexedSet], unit: Unit) -> Safe:
         chart.y_axis(unit.name)
         if published:
             chart.level(unit.of(published.minutes), "published")
-        for one, value in known:
-            state = "score" if one.minutes is not None else "mean"
-            kind = "c0" if one.minutes is not None else "hollow"
-            x, y = fixed(chart.x(one.when_ms)), fixed(chart.y(unit.of(value)))
-            says = f"{one.name}: {state} {unit.full(value)}, {moment(one.when_ms)}"
+        for entry, value in known:
+            state = "score" if entry.minutes is not None else "mean"
+            kind = "c0" if entry.minutes is not None else "hollow"
+            x, y = fixed(chart.x(entry.when_ms)), fixed(chart.y(unit.of(value)))
+            says = f"{entry.name}: {state} {unit.full(value)}, {moment(entry.when_ms)}"
             chart.mark(says, void("circle", class_=f"dot {kind}", cx=x, cy=y, r=5.5))
         return chart
 

@@ -23,7 +23,7 @@ SECTIONS = (
 def markdown(report: Report) -> str:
     """Return the report without charts, environment and images."""
     parts = [f"# {text(report.title)}", _head(report)]
-    parts += [section(one) for one in sections(report) if one.name in SECTIONS]
+    parts += [section(part) for part in sections(report) if part.name in SECTIONS]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -1,5 +1,4 @@
-"""A report's content as plain values. Times are Unix milliseconds, durations minutes or seconds as
-named."""
+"""A report's content. Times are Unix milliseconds, durations minutes or seconds as named."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ class Run:
     throughput: tuple[tuple[float, float], ...]
     """(minutes since run_start, samples per second)"""
     throughput_from: str
-    """`logged`, or `evaluations` without a logged throughput: then it includes evaluation time."""
+    """`logged`, or `evaluations`: then it includes evaluation time."""
 
     @property
     def use_text(self) -> str:
@@ -61,7 +60,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the runs' environment; `place` is in the bundle, `origin` a document."""
+    """`place` is in the bundle, `origin` a document."""
 
     name: str
     value: str
@@ -71,16 +70,16 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The pause in minutes from the end of a run to the start of the next."""
+    """The pause in minutes between two runs."""
 
     after: str
     before: str
     minutes: float
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Report:
-    """Everything about a set. `facts` are pairs for people; `score` is the referee's own object."""
+    """Everything about a set. `facts` are for people, `score` is the referee's."""
 
     directory: str
     score: Score
@@ -91,7 +90,7 @@ class Report:
     gaps: tuple[Gap, ...]
     steps: tuple[Step, ...]
     scale: float = 1.0
-    """Minutes of the score per minute of a run: the normalisation factor, if it applies."""
+    """Minutes of the score per minute of a run: the normalisation factor."""
     mean: Trimmed | None = None
     """The score, or its projection, with its error; in minutes of the score."""
     published: tuple[PublishedResult, ...] = ()
@@ -102,7 +101,7 @@ class Report:
     attempts: tuple[RunAttempt, ...] = ()
     nodes: tuple[NodeHistory, ...] = ()
     slow_signs: tuple[str, ...] = ()
-    """Evidence of a slow node, in words."""
+    """Evidence of a slow node."""
     groups: tuple[NodeGroup, ...] = ()
     bandwidth: tuple[Measurement, ...] = ()
     startups: tuple[StartUp, ...] = ()
@@ -131,12 +130,7 @@ class Report:
 
     @property
     def system(self) -> str:
-        """Return the set's system; for plain logs, the folders' name."""
-        named = (
-            self.described.get("system")
-            or self.directory.rstrip("/").rsplit("/", 2)[-2 if self._nested else -1]
-        )
-        return str(named)
+        return system_name(self.directory, self.described, self.score.benchmark)
 
     @property
     def title(self) -> str:
@@ -148,17 +142,18 @@ class Report:
 
     @property
     def against_published(self) -> list[str]:
-        """Return comparisons of the score with the published results."""
         from orchestrator.published import label, sentence
 
         value = self.score.minutes
         return [
-            f"published: {label(one)}" if value is None else f"{sentence(value, one)}"
-            for one in self.published
+            f"published: {label(entry)}" if value is None else f"{sentence(value, entry)}"
+            for entry in self.published
         ]
 
-    @property
-    def _nested(self) -> bool:
-        """Return whether it is a published tree: .../<system>/<benchmark>."""
-        parts = self.directory.rstrip("/").split("/")
-        return len(parts) > 2 and parts[-1] == self.score.benchmark
+
+def system_name(directory: str, described: dict[str, Any], benchmark: Any) -> str:
+    """Return a set's system; for plain logs the folder's name, in a published tree
+    (.../<system>/<benchmark>) that of the folder above."""
+    parts = directory.rstrip("/").split("/")
+    is_nested = len(parts) > 2 and parts[-1] == benchmark
+    return str(described.get("system") or parts[-2 if is_nested else -1])

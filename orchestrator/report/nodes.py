@@ -53,7 +53,8 @@ def _grid(report: Report) -> list[Part]:
     )
     cells = [{cell.node: cell for cell in attempt.nodes} for attempt in shown]
     rows = [
-        (name, late.get(name, 0), *(_node_cell(one.get(name)) for one in cells)) for name in names
+        (name, late.get(name, 0), *(_node_cell(by_node.get(name)) for by_node in cells))
+        for name in names
     ]
     header = ("node", "late", *(_attempt_name(attempt, report.attempts) for attempt in shown))
     caption = "Time of every node in every run; ▲ late, ✗ exit code other than 0"
@@ -61,7 +62,7 @@ def _grid(report: Report) -> list[Part]:
 
 
 def _attempt_name(attempt: RunAttempt, everything: Sequence[RunAttempt]) -> str:
-    several = sum(one.run == attempt.run for one in everything) > 1
+    several = sum(other.run == attempt.run for other in everything) > 1
     return f"run {attempt.run}.{attempt.attempt}" if several else f"run {attempt.run}"
 
 
@@ -83,12 +84,16 @@ def _node_cell(cell: NodePart | None) -> str | Cell:
 
 
 def _set_aside(report: Report) -> list[Part]:
-    found = sorted(
-        ((aside.time_ms, one.node, aside) for one in report.nodes for aside in one.set_aside),
+    exclusions = sorted(
+        (
+            (aside.time_ms, history.node, aside)
+            for history in report.nodes
+            for aside in history.set_aside
+        ),
         key=lambda item: item[:2],
     )
     together: dict[tuple[str, str, str], list[str]] = {}
-    for time_ms, node, aside in found:
+    for time_ms, node, aside in exclusions:
         same = aside.when, moment(time_ms), aside.reason or MISSING
         together.setdefault(same, []).append(node)
     rows = [(fold(names), *same) for same, names in together.items()]
@@ -107,14 +112,14 @@ def _summary(report: Report) -> list[Part]:
 def _bandwidth(report: Report) -> list[Part]:
     rows = [
         (
-            one.round,
-            len(one.nodes),
-            fold(one.nodes),
-            one.way,
-            f"{one.gbps:.1f}" if one.gbps else MISSING,
-            one.note or MISSING,
+            measurement.round,
+            len(measurement.nodes),
+            fold(measurement.nodes),
+            measurement.way,
+            f"{measurement.gbps:.1f}" if measurement.gbps else MISSING,
+            measurement.note or MISSING,
         )
-        for one in report.bandwidth[:MOST_MEASUREMENTS]
+        for measurement in report.bandwidth[:MOST_MEASUREMENTS]
     ]
     if not rows:
         return []
@@ -137,20 +142,22 @@ def startup(report: Report) -> list[Part]:
 def attempts(report: Report) -> list[Part]:
     if not report.attempts:
         return []
-    lost = [one for one in report.attempts if one.outcome in LOST]
+    lost = [attempt for attempt in report.attempts if attempt.outcome in LOST]
     rows = [
         (
-            f"{one.run}.{one.attempt}",
-            one.outcome or one.state,
-            "yes" if one.counts else "no",
-            seconds((one.end_ms - one.start_ms) / 1000) if one.end_ms and one.start_ms else MISSING,
-            one.seed,
-            one.job_id,
-            moment(one.start_ms),
+            f"{attempt.run}.{attempt.attempt}",
+            attempt.outcome or attempt.state,
+            "yes" if attempt.counts else "no",
+            seconds((attempt.end_ms - attempt.start_ms) / 1000)
+            if attempt.end_ms and attempt.start_ms
+            else MISSING,
+            attempt.seed,
+            attempt.job_id,
+            moment(attempt.start_ms),
         )
-        for one in report.attempts[:MOST_ATTEMPTS]
+        for attempt in report.attempts[:MOST_ATTEMPTS]
     ]
-    reasons = [one.reason for one in report.attempts[:MOST_ATTEMPTS]]
+    reasons = [attempt.reason for attempt in report.attempts[:MOST_ATTEMPTS]]
     text = (
         f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure "
         "(recorded, "

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page: no script, no network, equal bytes for equal input."""
+"""A report as a self-contained HTML page: no script, no network, equal bytes for equal input."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ MOST_OF_A_LINE = 12_000
 
 
 def page(report: Report) -> str:
-    """Return the page; encode it as UTF-8."""
     score = report.score
     return render(
         "report.html.j2",
@@ -36,8 +35,8 @@ def page(report: Report) -> str:
 
 
 def render(template: str, **values: object) -> str:
-    """Render a page of templates/report/, every value but markup cleaned and escaped: logs are
-    hostile input."""
+    """Render a template of templates/report/. Values except markup are cleaned and escaped: logs
+    are hostile input."""
     from orchestrator import __version__
     from orchestrator.jinja import environment
 
@@ -55,7 +54,7 @@ def render(template: str, **values: object) -> str:
 
 
 def _pieces(line: str) -> list[str]:
-    """Cut a line longer than a value may be into separately cleaned pieces."""
+    """Cut a line into pieces no longer than a value may be."""
     return [
         line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
     ]

@@ -1,5 +1,4 @@
-"""From a folder to a Report. Reads every log once; missing and damaged files of a set folder are no
-errors."""
+"""From a folder to a Report. Missing and damaged files of a set folder are no errors."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from orchestrator.mllog.slowness import pauses
 from orchestrator.mllog.source import file_names, find_source, natural
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
 from orchestrator.report.arithmetic import steps
-from orchestrator.report.model import CurvePoint, Gap, Report, Run
+from orchestrator.report.model import CurvePoint, Gap, Report, Run, system_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,62 +23,64 @@ if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
 CURVE_POINTS = 240
-"""Points kept of a curve: a screen shows no more, and files stay small for any log."""
+"""Points of a curve: a screen shows no more, and files stay small."""
 
 
 def read_report(
-    directory: str, *, ruleset: str = "", window: bool = False, own: OwnRules | None = None
+    directory: str, *, ruleset: str = "", window: bool = False, own_rules: OwnRules | None = None
 ) -> Report:
     """Read the set or folder of results at `directory`. Raises InputError as `orchestrator score`
     does."""
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=window, own=own)
+    score = score_source(source, ruleset=ruleset, window=window, own=own_rules)
     target, metric, smaller = _target(source, score)
     labels = run_labels(score.runs)
-    report = Report(
-        source.directory,
-        score,
-        target,
-        metric,
-        smaller,
-        tuple(_run(run, labels[run.file]) for run in score.runs),
-        tuple(
+    return Report(
+        directory=source.directory,
+        score=score,
+        target=target,
+        metric=metric,
+        smaller_is_better=smaller,
+        runs=tuple(_run(run, labels[run.file]) for run in score.runs),
+        gaps=tuple(
             Gap(labels[earlier], labels[later], minutes)
             for minutes, earlier, later in pauses(score.runs)
         ),
-        steps(score, labels),
-        scale_of(score),
-        trimmed_score(score),
+        steps=steps(score, labels),
+        scale=scale_of(score),
+        mean=trimmed_score(score),
+        published=_published(source, score),
+        edited={
+            run.name: file_names(edits)
+            for run in source.files
+            if run.number and (edits := source.edits.get(run.number))
+        },
         described=source.described,
+        **(_of_set(source) if source.is_set else _of_folder(source)),
     )
-    report.published = _published(report)
-    report.edited = {
-        run.name: file_names(edits)
-        for run in source.files
-        if run.number and (edits := source.edits.get(run.number))
-    }
-    if source.is_set:
-        _add_set(report)
-    else:
-        report.facts = (("folder", Path(source.directory).name), ("files", str(len(source.files))))
-    return report
 
 
-def _published(report: Report) -> tuple[PublishedResult, ...]:
+def _published(source: Source, score: Score) -> tuple[PublishedResult, ...]:
     """Return a set's published results; for plain logs by folder name, as in a submission."""
     from orchestrator.published import of_set
 
-    if report.score.own or report.score.no_result:
+    if score.own or score.no_result:
         return ()
     named = {
-        "benchmark": report.score.benchmark,
-        "round": report.score.ruleset,
-        "system": report.system,
+        "benchmark": score.benchmark,
+        "round": score.ruleset,
+        "system": system_name(source.directory, source.described, score.benchmark),
     }
-    return tuple(of_set({**named, **report.described}))
+    return tuple(of_set({**named, **source.described}))
 
 
-def _add_set(report: Report) -> None:
+def _of_folder(source: Source) -> dict[str, Any]:
+    name, files = Path(source.directory).name, str(len(source.files))
+    return {"facts": (("folder", name), ("files", files))}
+
+
+def _of_set(source: Source) -> dict[str, Any]:
+    """Return the members that only a set folder has."""
     from orchestrator.evidence.attempts import read_attempts
     from orchestrator.evidence.bandwidth import measurements
     from orchestrator.evidence.ledger import head_of
@@ -91,34 +92,42 @@ def _add_set(report: Report) -> None:
     from orchestrator.report.environment import read_environment
     from orchestrator.report.facts import contents, images, set_facts
 
-    evidence = SetEvidence(Path(report.directory))
-    report.attempts = read_attempts(evidence)
-    history = read_history(evidence, report.attempts)
-    report.nodes, report.slow_signs = tuple(history), tuple(suspicions(history))
-    report.groups = tuple(read_groups(evidence, report.attempts))
-    report.bandwidth = tuple(measurements(evidence))
-    report.startups = tuple(startups(evidence))
-    if record := evidence.record:
-        report.published_startup = tuple(
-            startup.find(record.benchmark, record.round, record.system)
-        )
-    report.tunables = read_tunables(evidence)
-    report.environment, report.environment_note = read_environment(evidence)
-    report.images = images(evidence.jobs, report.described, report.attempts)
-    report.facts = (
-        *set_facts(evidence.jobs, report.described),
-        (
-            "inside the containers",
-            contents(map(evidence.run, sorted({run for run, _ in evidence.tried}))),
-        ),
+    evidence, described = SetEvidence(Path(source.directory)), source.described
+    attempts = read_attempts(evidence)
+    history = read_history(evidence, attempts)
+    groups = tuple(read_groups(evidence, attempts))
+    bandwidth = tuple(measurements(evidence))
+    starts = tuple(startups(evidence))
+    tunables = read_tunables(evidence)
+    environment, environment_note = read_environment(evidence)
+    tried = sorted({run for run, _ in evidence.tried})
+    facts = (
+        *set_facts(evidence.jobs, described),
+        ("inside the containers", contents(map(evidence.run, tried))),
         ("ledger", head_of(evidence.layout.root) or "none"),
     )
-    report.problems = tuple(map(str, evidence.findings))
+    record = evidence.record
+    about = (record.benchmark, record.round, record.system) if record else None
+    return {
+        "facts": facts,
+        "attempts": attempts,
+        "nodes": tuple(history),
+        "slow_signs": tuple(suspicions(history)),
+        "groups": groups,
+        "bandwidth": bandwidth,
+        "startups": starts,
+        "published_startup": tuple(startup.find(*about)) if about else (),
+        "tunables": tunables,
+        "environment": environment,
+        "environment_note": environment_note,
+        "images": images(evidence.jobs, described, attempts),
+        # Last: the readers above note unusable files.
+        "problems": tuple(map(str, evidence.findings)),
+    }
 
 
 def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
-    """Return file name -> short name: the run's number if the numbers differ, else the file's
-    name."""
+    """Return file name -> the run's number, if all differ, else the file name."""
     digits = {
         run.file: str(run.number if run.number is not None else natural(run.file)[1])
         for run in runs
@@ -153,14 +162,14 @@ def _run(run: RunScore, label: str) -> Run:
 
 
 def _evaluations(run: RunScore, start: float | None) -> list[CurvePoint]:
-    found = []
+    points = []
     for time, samples, value in run.evaluations:
         at, count, loss = finite(time), finite(samples), finite(value)
         if at is not None and count is not None and loss is not None:
-            found.append(
+            points.append(
                 CurvePoint((at - start) / 60000 if start is not None else 0.0, count, loss)
             )
-    return found
+    return points
 
 
 def _throughput(run: RunScore, start: float | None) -> list[tuple[float, float]]:
@@ -191,7 +200,7 @@ def thinned(points: list[Any], limit: int = CURVE_POINTS) -> list[Any]:
 def extremes(
     points: list[tuple[float, float]], limit: int = CURVE_POINTS
 ) -> list[tuple[float, float]]:
-    """Return at most `limit` points, with the extremes of each stretch: no dip is lost."""
+    """Return at most `limit` points, with the extremes of each stretch."""
     if len(points) <= limit:
         return points
     kept: list[tuple[float, float]] = []
@@ -204,7 +213,7 @@ def extremes(
 
 
 def _target(source: Source, score: Score) -> tuple[float | None, str, bool]:
-    """Return (quality target, metric, smaller is better) from set.json or the round's rules."""
+    """Return (target, metric, smaller is better) from set.json or the round's rules."""
     if score.own:
         return score.own.target, score.own.metric, score.own.smaller
     described = source.described
@@ -228,7 +237,7 @@ def _rule_target(score: Score) -> tuple[float, bool] | None:
 
 
 def _bound(node: Any) -> tuple[float, bool] | None:
-    """Return a rule's constant to compare with, and whether it is an upper bound."""
+    """Return a rule's constant, and whether it is an upper bound."""
     if not isinstance(node, list):
         return None
     match node:
@@ -236,4 +245,4 @@ def _bound(node: Any) -> tuple[float, bool] | None:
             return float(limit), True
         case ["cmp", ["value"], ">=" | ">", (int() | float()) as limit] if limit > 0:
             return float(limit), False
-    return next((found for part in node if (found := _bound(part))), None)
+    return next((bound for part in node if (bound := _bound(part))), None)

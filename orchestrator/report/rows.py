@@ -29,8 +29,8 @@ CROSSED, HATCHED = "url(#cross)", "url(#hatch)"
 
 
 def patterns() -> Safe:
-    """Return the fills that distinguish initialisation and lost attempts from training without
-    colour, once per page."""
+    """Return the fills that distinguish initialisation and lost attempts without colour, once per
+    page."""
 
     def pattern(name: str, path: str) -> Safe:
         inner = (
@@ -40,7 +40,7 @@ def patterns() -> Safe:
         return tag("pattern", *inner, id=name, width=8, height=8, patternUnits="userSpaceOnUse")
 
     up, down = "M0 8L8 0M-2 2L2 -2M6 10L10 6", "M0 0L8 8M-2 6L2 10M6 -2L10 2"
-    # Not display: none, which would take the patterns away from the charts.
+    # Not display: none, which would hide the patterns in the charts.
     both_ways = tag("defs", pattern("hatch", up), pattern("cross", up + down))
     return tag("svg", both_ways, width=0, height=0, aria_hidden="true", class_="defs")
 
@@ -49,7 +49,7 @@ def patterns() -> Safe:
 
 
 def times(report: Report) -> Safe:
-    """Return a dot per run, with mean, interval and published value; the axis shows differences."""
+    """Return a dot per run, with mean, interval and published value."""
     runs, scale, unit = drawn(list(report.runs)), report.scale, report.unit
     timed = [
         (run, run.minutes * scale) for run in runs if run.minutes is not None and run.minutes > 0
@@ -66,15 +66,15 @@ def times(report: Report) -> Safe:
     if published and near:
         low, high = widened([low, high, published.minutes], 0.02)
     what = unit.name if scale == 1 else f"{unit.name} × normalisation factor {scale:.6f}"
-    words = f"One dot per run, {_uses_text(report)}."
-    words += "" if mean is None else f" The mean is {unit.full(mean)}."
-    words += "" if published is None else f" Published are {published.minutes:.2f} minutes."
+    description = f"One dot per run, {_uses_text(report)}."
+    description += "" if mean is None else f" The mean is {unit.full(mean)}."
+    description += "" if published is None else f" Published are {published.minutes:.2f} minutes."
 
     def draw(width: int) -> Chart:
         chart = Chart(
             "times",
             "Time to train of each run",
-            words,
+            description,
             (unit.of(low), unit.of(high)),
             (-0.6, len(runs) - 0.4),
             width=width,
@@ -181,7 +181,7 @@ def _use_swatch(use: str) -> Safe:
 
 
 def samples(report: Report) -> Safe:
-    """Return samples to converge, the reference's band and the smallest acceptable mean."""
+    """Return samples to converge, the reference's band and limit."""
     result = report.score.rcp
     runs = [run for run in report.runs if run.use != "outside" and run.samples is not None][
         :MOST_CURVES
@@ -199,7 +199,7 @@ def samples(report: Report) -> Safe:
         *([mine] if shown else []),
     ]
     dropped = _dropped_samples(runs, report.score.dropped)
-    words = (
+    description = (
         f"The set's mean is {plain(mine)}, the reference's {plain(point.mean)}; at least "
         f"{plain(point.limit)} is "
         f"needed: {'passed' if result.passed else 'not passed'}."
@@ -209,7 +209,7 @@ def samples(report: Report) -> Safe:
         chart = Chart(
             "samples",
             "Samples to converge against the reference",
-            words,
+            description,
             widened(values, 0.05),
             (-0.6, len(runs) - 0.4),
             width=width,
@@ -247,8 +247,7 @@ def samples(report: Report) -> Safe:
 
 
 def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
-    """Return the runs left out by the RCP test. (A run that did not converge is the largest; it is
-    not drawn.)"""
+    """Return the runs left out by the RCP test. (A run that did not converge is the largest.)"""
     ordered = sorted(runs, key=lambda run: run.samples or 0.0)
     return {run.file for run in [*ordered[:dropped], *ordered[len(ordered) - dropped :]]}
 
@@ -271,17 +270,17 @@ def timeline(report: Report) -> Safe:
     if not runs:
         return Safe("")
     begins = [min(run.init_ms or math.inf, run.start_ms or 0.0) for run in runs] + [
-        float(one.start_ms) for one in lost
+        float(attempt.start_ms) for attempt in lost
     ]
     ends = [run.stop_ms or run.start_ms or 0.0 for run in runs] + [
-        float(one.end_ms) for one in lost
+        float(attempt.end_ms) for attempt in lost
     ]
     origin, span = min(begins), (max(ends) - min(begins)) / 60000
     unit = unit_of_span(span)
     rows: list[tuple[float, Run | RunAttempt]] = sorted(
         [
             *((run.start_ms or 0.0, run) for run in runs),
-            *((float(one.start_ms), one) for one in lost),
+            *((float(attempt.start_ms), attempt) for attempt in lost),
         ],
         key=lambda row: row[0],
     )

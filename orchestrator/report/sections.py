@@ -1,4 +1,4 @@
-"""The page's sections, each a function from a Report to its parts; empty sections are left out."""
+"""The page's sections, each a function from a Report to its parts."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def outlook(report: Report) -> list[Part]:
     if score.window:
         windows = score.window["windows"]
         listed = [
-            (f"{one['first']} to {one['last']}", report.unit.text(one["score_minutes"]))
-            for one in windows[: MOST_COLUMNS * 2]
+            (f"{window['first']} to {window['last']}", report.unit.text(window["score_minutes"]))
+            for window in windows[: MOST_COLUMNS * 2]
         ]
         parts += [
             Heading("Windows of consecutive runs"),
@@ -215,18 +215,18 @@ def tunables(report: Report) -> list[Part]:
         return []
     listed = [
         (
-            Cell(one.knob, code=True),
-            one.wanted,
-            one.before,
-            one.after,
-            {"ok": "✓ ok", "failed": "✗ failed"}.get(one.state, one.state),
-            fold(one.nodes),
+            Cell(setting.knob, code=True),
+            setting.wanted,
+            setting.before,
+            setting.after,
+            {"ok": "✓ ok", "failed": "✗ failed"}.get(setting.state, setting.state),
+            fold(setting.nodes),
         )
-        for one in sorted(report.tunables, key=lambda one: _STATES.get(one.state, 1))
+        for setting in sorted(report.tunables, key=lambda setting: _STATES.get(setting.state, 1))
     ]
     header = ("setting", "wanted", "before the job", "during it", "state", "nodes")
     parts: list[Part] = [Table("Host settings of the nodes", header, listed)]
-    if any(one.state == "failed" for one in report.tunables):
+    if any(setting.state == "failed" for setting in report.tunables):
         parts.append(Paragraph(FAILED_SETTINGS, "note-text"))
     return parts
 
@@ -234,8 +234,13 @@ def tunables(report: Report) -> list[Part]:
 def environment(report: Report) -> list[Part]:
     note = [Paragraph(report.environment_note, "note-text")] if report.environment_note else []
     listed = [
-        (Cell(one.name, code=True), Cell(one.value, code=True), one.place, one.origin)
-        for one in report.environment[:MOST_VARIABLES]
+        (
+            Cell(variable.name, code=True),
+            Cell(variable.value, code=True),
+            variable.place,
+            variable.origin,
+        )
+        for variable in report.environment[:MOST_VARIABLES]
     ]
     header = ("variable", "value", "set in the bundle", "origin")
     listing = (
@@ -261,8 +266,8 @@ def facts(report: Report) -> list[Part]:
 def findings(report: Report) -> list[Part]:
     score = report.score
     differing = set(score.differences)
-    found = [finding for finding in score.findings if finding not in differing]
-    rows = _once(found)
+    others = [finding for finding in score.findings if finding not in differing]
+    rows = _once(others)
     more = (
         [Paragraph(f"{len(rows) - MOST_FINDINGS} more: orchestrator score --compliance")]
         if len(rows) > MOST_FINDINGS
@@ -285,10 +290,10 @@ def _found(caption: str, rows: Sequence[tuple[str | Cell, ...]]) -> list[Part]:
     return [Table(caption, header, rows[:MOST_FINDINGS])] if rows else []
 
 
-def _once(found: Sequence[LogFinding]) -> list[tuple[str | Cell, ...]]:
-    """Return a row for the same finding in several logs."""
+def _once(findings: Sequence[LogFinding]) -> list[tuple[str | Cell, ...]]:
+    """Return a row per finding, also for several logs."""
     places: dict[tuple[str, str, str], list[str]] = {}
-    for finding in found:
+    for finding in findings:
         same = finding.severity, finding.key, finding.message
         places.setdefault(same, []).append(finding.place)
     return [

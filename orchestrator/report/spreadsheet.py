@@ -1,5 +1,4 @@
-"""Reports as CSV: a row per run, numbers as numbers, no cell that a spreadsheet takes for a
-formula."""
+"""Reports as CSV: a row per run, and no cell that a spreadsheet takes for a formula."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ def spreadsheet(reports: Iterable[Report]) -> str:
 
 def written(value: Cell) -> object:
     """Return a CSV value: truth is 1 or 0, whole numbers have no fraction, and an apostrophe
-    precedes a leading = + - @, also behind blanks, tabs and line ends."""
+    precedes = + - @, also behind leading blanks, tabs and line ends."""
     if value is None:
         return ""
     if isinstance(value, str):

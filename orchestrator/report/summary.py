@@ -1,4 +1,4 @@
-"""A report in one sentence or two."""
+"""A report in two sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.words import count
 
 
 def summary(report: Report) -> str:
-    """Return the result, its comparison with published results, and the trouble on the way."""
+    """Return the result, and the trouble on the way."""
     rehearsal = f"A rehearsal, not a result: {report.score.no_result}."
     parts = [rehearsal if report.score.no_result else "", _result(report), _trouble(report)]
     return " ".join(filter(None, parts))
@@ -36,7 +36,7 @@ def _trouble(report: Report) -> str:
     if not report.is_set:
         return ""
     lost = sum(attempt.outcome in LOST for attempt in report.attempts)
-    excluded = [one.node for one in report.nodes if one.set_aside]
+    excluded = [node.node for node in report.nodes if node.set_aside]
     parts = [f"{count(lost, 'attempt')} lost to the machines and repeated"] if lost else []
     parts += [f"excluded: {fold(excluded)}"] if excluded else []
     if not parts:

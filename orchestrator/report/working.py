@@ -1,4 +1,4 @@
-"""A sign of life on a terminal during a longer operation; nothing in a pipe."""
+"""A sign of life on a terminal during a longer operation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.resources import file_sizes
 from orchestrator.words import bare, clean
 
 LARGE = 64 << 20
-"""Fewer bytes of logs are read in less than about a second."""
+"""Fewer bytes of logs are read within about a second."""
 
 
 @contextmanager

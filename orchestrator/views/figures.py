@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
 from orchestrator import words
+from orchestrator.frozen import Frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 MISSING = "–"
 
@@ -16,9 +19,8 @@ _LAST_MS = 253_402_300_799_000
 """The end of the year 9999."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A unit of time for a whole table or chart, so that its numbers are easy to compare."""
+class Unit(Frozen):
+    """A unit of time for all numbers of a table or chart."""
 
     name: str
     short: str
@@ -28,7 +30,6 @@ class Unit:
         return minutes * self.per_minute
 
     def text(self, minutes: float | None, digits: int = 3) -> str:
-        """Return minutes as a number in this unit."""
         return (
             MISSING
             if minutes is None or not math.isfinite(minutes)
@@ -36,7 +37,6 @@ class Unit:
         )
 
     def full(self, minutes: float | None, digits: int = 3) -> str:
-        """Return minutes with the unit."""
         return MISSING if minutes is None else f"{self.text(minutes, digits)} {self.short}"
 
 
@@ -46,12 +46,11 @@ HOURS, DAYS = Unit("hours", "h", 1 / 60), Unit("days", "d", 1 / 1440)
 
 def unit_of_runs(times: Iterable[float | None]) -> Unit:
     """Return MLPerf's minutes, but seconds if all times are below a minute."""
-    known = [one for one in times if one is not None and math.isfinite(one)]
+    known = [value for value in times if value is not None and math.isfinite(value)]
     return SECONDS if known and max(known) < 1 else MINUTES
 
 
 def unit_of_span(minutes: float) -> Unit:
-    """Return the unit of an axis."""
     return (
         SECONDS
         if minutes < 3
@@ -72,8 +71,8 @@ def seconds(value: float | None) -> str:
 
 
 def plain(value: float | None) -> str:
-    """Return a number with about six significant digits; whole and large numbers in full, in
-    groups of three."""
+    """Return about six significant digits; whole and large numbers in full, in groups of
+    three."""
     if value is None or not math.isfinite(value):
         return MISSING
     if (value == int(value) or abs(value) >= 1e5) and abs(value) < 1e15:

@@ -10,10 +10,13 @@ from orchestrator.views.parts import (
     Bullets,
     Cell,
     Details,
+    FactList,
     Heading,
+    Headline,
     Paragraph,
     Part,
     Section,
+    Sentences,
     Steps,
     Table,
 )
@@ -24,19 +27,19 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
 
 def text(value: object, longest: int = 160) -> str:
-    """Return a value on one line, escaped for Markdown and HTML."""
+    """Escape a value for Markdown and HTML, in a single line."""
     return _SPECIAL.sub(r"\\\1", " ".join(clean(value, longest).split()))
 
 
 def code(value: object) -> str:
-    """Return a value as a code span; backticks become apostrophes."""
+    """Return a code span; backticks become apostrophes."""
     return f"`{' '.join(clean(value).split()).replace('`', chr(0x2019))}`"
 
 
-def section(found: Section) -> str:
-    """Return a titled section; "" if nothing in it is for Markdown."""
-    body = rendered(found.parts)
-    return f"## {text(found.title)}\n\n{body}" if body else ""
+def section(part: Section) -> str:
+    """Return a titled section; "" without parts for Markdown."""
+    body = rendered(part.parts)
+    return f"## {text(part.title)}\n\n{body}" if body else ""
 
 
 def rendered(parts: Iterable[Part]) -> str:
@@ -48,7 +51,14 @@ def _block(part: Part) -> str:
     if isinstance(part, Table):
         return "" if part.dense else _table(part)
     if isinstance(part, Bullets):
-        return "\n".join(f"- {text(item, 400)}" for item in part.items)
+        items = "\n".join(f"- {_sentence(item, 400)}" for item in part.items)
+        return f"{text(part.title)}:\n\n{items}" if part.title and items else items
+    if isinstance(part, FactList):
+        return "\n".join(f"- {text(name)}: {text(value, 400)}" for name, value in part.pairs)
+    if isinstance(part, Headline):
+        return "  \n".join([f"**{text(part.text, 1000)}**", *map(_sentence, part.under)])
+    if isinstance(part, Sentences):
+        return "  \n".join(map(_sentence, part.texts))
     if isinstance(part, Paragraph):
         return text(part.text, 1000)
     if isinstance(part, Heading):
@@ -56,6 +66,10 @@ def _block(part: Part) -> str:
     if isinstance(part, Details):
         part = part.part
     return _steps(part) if isinstance(part, Steps) else ""
+
+
+def _sentence(value: str | Cell, longest: int = 1000) -> str:
+    return code(value.value) if isinstance(value, Cell) else text(value, longest)
 
 
 def _steps(part: Steps) -> str:

@@ -7,11 +7,11 @@ from html import escape
 from orchestrator.words import unshown
 
 LONGEST = 400
-"""Characters of a value: a log may hold a megabyte in one value."""
+"""Characters of a value: in a log it may have a megabyte."""
 
 
 class Safe(str):
-    """HTML text, for tag() and for templates."""
+    """HTML for tag() and templates."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ def tag(name: str, *children: object, **attributes: object) -> Safe:
 
 
 def void(name: str, **attributes: object) -> Safe:
-    """Return an element without content, such as <rect/>."""
+    """Return an empty element, such as <rect/>."""
     return Safe(f"<{name}{_attributes(attributes)}/>")
 
 

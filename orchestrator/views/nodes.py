@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 
 def unit_of(history: Iterable[NodeHistory]) -> Unit:
-    """Return the unit for these nodes' times to train."""
     return unit_of_runs(
-        minutes for one in history for minutes in (one.minutes_with, one.minutes_without)
+        minutes for node in history for minutes in (node.minutes_with, node.minutes_without)
     )
 
 
@@ -44,7 +43,7 @@ def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
     return Table(
         "What each node did",
         header,
-        [_summary_row(one, unit) for one in history],
+        [_summary_row(node, unit) for node in history],
         numeric=(1, 2, 3, 4, 5, 6, 7, 8, 10),
         states=(11,),
         leave=("last", "exit codes", "without", "with", "mean"),
@@ -52,59 +51,57 @@ def summary(history: Sequence[NodeHistory], unit: Unit) -> Table:
     )
 
 
-def _summary_row(one: NodeHistory, unit: Unit) -> tuple[str, ...]:
-    waiting = "waits" if one.waits else "spare" if one.spare else MISSING
+def _summary_row(node: NodeHistory, unit: Unit) -> tuple[str, ...]:
+    waiting = "waits" if node.waits else "spare" if node.spare else MISSING
     return (
-        one.node,
-        ",".join(map(str, one.ranks)) or waiting,
-        str(one.good),
-        str(one.failed),
-        seconds(one.mean_s),
-        _last(one),
-        MISSING if one.relative is None else f"{one.relative:.3f}",
-        unit.full(one.minutes_with),
-        unit.full(one.minutes_without),
-        ",".join(map(str, one.exits)) or MISSING,
-        MISSING if one.gbps is None else f"{one.gbps:.1f}",
-        one.preflight.verdict if one.preflight else MISSING,
+        node.node,
+        ",".join(map(str, node.ranks)) or waiting,
+        str(node.good),
+        str(node.failed),
+        seconds(node.mean_s),
+        _last(node),
+        MISSING if node.relative is None else f"{node.relative:.3f}",
+        unit.full(node.minutes_with),
+        unit.full(node.minutes_without),
+        ",".join(map(str, node.exits)) or MISSING,
+        MISSING if node.gbps is None else f"{node.gbps:.1f}",
+        node.preflight.verdict if node.preflight else MISSING,
     )
 
 
-def _last(one: NodeHistory) -> str:
-    """Return the wall time of its last attempt, and why that is no good one."""
-    if one.last is None:
+def _last(node: NodeHistory) -> str:
+    """Return the wall time of the last attempt, and how a bad attempt ended."""
+    if node.last is None:
         return MISSING
-    attempt, part = one.last
+    attempt, part = node.last
     ended = {"infrastructure": " failed", "interrupted": " interrupted"}
     return seconds(part.seconds) + ended.get(attempt.outcome, "")
 
 
-def groups(found: Sequence[NodeGroup], unit: Unit) -> list[Part]:
-    """Return a table of node groups with good runs; `vs all`: their mean over that of all good
-    runs."""
-    if not found:
+def groups(node_groups: Sequence[NodeGroup], unit: Unit) -> list[Part]:
+    """Return a table of node groups. `vs all`: their mean over that of all good runs."""
+    if not node_groups:
         return []
-    everything = [value for one in found for value in one.minutes]
+    everything = [value for group in node_groups for value in group.minutes]
     usual = sum(everything) / len(everything)
     rows = [
         (
-            fold(one.nodes),
-            ", ".join(map(str, one.runs)),
-            *map(unit.full, (one.mean, min(one.minutes), max(one.minutes))),
-            f"{one.mean / usual:.3f}" if usual else MISSING,
+            fold(group.nodes),
+            ", ".join(map(str, group.runs)),
+            *map(unit.full, (group.mean, min(group.minutes), max(group.minutes))),
+            f"{group.mean / usual:.3f}" if usual else MISSING,
         )
-        for one in found
+        for group in node_groups
     ]
     header = ("nodes", "runs", "mean", "fastest", "slowest", "vs all")
     return [Table("Time to train per group of nodes", header, rows, numeric=(2, 3, 4, 5))]
 
 
 def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> list[str]:
-    """Return, if all good runs had the same nodes, why no slow node shows, and a command that
-    helps."""
-    ran = [one for one in history if one.minutes_with is not None]
-    measured = any(one.gbps is not None for one in history)
-    if len(ran) < 2 or measured or any(one.minutes_without is not None for one in ran):
+    """Return why equal nodes in all good runs hide a slow node, and a command that helps."""
+    ran = [node for node in history if node.minutes_with is not None]
+    measured = any(node.gbps is not None for node in history)
+    if len(ran) < 2 or measured or any(node.minutes_without is not None for node in ran):
         return []
     text = (
         "All good runs had the same nodes, which wait for each other: times cannot show which node "
@@ -118,13 +115,12 @@ def incomparable(history: Sequence[NodeHistory], record: SetRecord | None) -> li
 
 
 def unblamed(history: Sequence[NodeHistory], explain: str) -> list[str]:
-    """Return why no node is named after failed attempts, and the command `explain`; [] if one is
-    named, or nothing failed.
+    """Return why no node is named after failed attempts, and the command `explain`.
 
     The loop blames a node to replace it by a spare: without spares it records no blame.
     """
-    named = any(one.spare or one.set_aside or one.blamed or one.lost for one in history)
-    if named or len(history) < 2 or not any(one.failed for one in history):
+    named = any(node.spare or node.set_aside or node.blamed or node.lost for node in history)
+    if named or len(history) < 2 or not any(node.failed for node in history):
         return []
     text = "No node is blamed for the failed attempts: the set has no spare node to replace one."
     return [f"{text} Their cause:", f"  {explain}"]
@@ -132,23 +128,25 @@ def unblamed(history: Sequence[NodeHistory], explain: str) -> list[str]:
 
 def complaints(history: Iterable[NodeHistory]) -> list[str]:
     return _folded(
-        (f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), one.node)
-        for one in history
-        for verdict, reason, remedy in (one.preflight.reasons if one.preflight else ())
+        (f"{verdict}: {reason}" + (f"; {remedy}" if remedy else ""), node.node)
+        for node in history
+        for verdict, reason, remedy in (node.preflight.reasons if node.preflight else ())
     )
 
 
 def losses(history: Iterable[NodeHistory]) -> list[str]:
     """Return why nodes were excluded or lost, each reason with its nodes."""
-    found = []
-    for one in history:
-        found += [
-            (f"excluded ({aside.when}): {aside.reason or 'no reason recorded'}", one.node)
-            for aside in one.set_aside
+    pairs = []
+    for node in history:
+        pairs += [
+            (f"excluded ({aside.when}): {aside.reason or 'no reason recorded'}", node.node)
+            for aside in node.set_aside
         ]
-        if one.lost and not one.set_aside:
-            found.append((f"lost by Slurm: {one.lost[-1].reason or 'no state recorded'}", one.node))
-    return _folded(found)
+        if node.lost and not node.set_aside:
+            pairs.append(
+                (f"lost by Slurm: {node.lost[-1].reason or 'no state recorded'}", node.node)
+            )
+    return _folded(pairs)
 
 
 def _folded(pairs: Iterable[tuple[str, str]]) -> list[str]:
@@ -158,25 +156,25 @@ def _folded(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{text} ({fold(names)})" for text, names in nodes.items()]
 
 
-def startup(found: Sequence[StartUp], published: Iterable[PublishedStartup]) -> list[Part]:
+def startup(starts: Sequence[StartUp], published: Iterable[PublishedStartup]) -> list[Part]:
     """Return a row per attempt that reached run_start, and the published entry's times."""
-    if not found:
+    if not starts:
         return []
     rows = [
         (
-            f"{one.run}.{one.attempt}",
-            one.node,
-            seconds(one.startup_s),
-            seconds(one.run_s),
-            seconds(one.shutdown_s),
-            MISSING if one.cold is None else "new" if one.cold else "used",
-            one.cache or MISSING,
+            f"{start.run}.{start.attempt}",
+            start.node,
+            seconds(start.startup_s),
+            seconds(start.run_s),
+            seconds(start.shutdown_s),
+            MISSING if start.cold is None else "new" if start.cold else "used",
+            start.cache or MISSING,
         )
-        for one in found
+        for start in starts
     ]
     header = ("attempt", "node", "start-up", "run", "shut-down", "container", "caches")
     listing = Table("Time around each run", header, rows, numeric=(2, 3, 4), leave=("caches",))
-    texts = [one.words for one in published]
+    texts = [entry.words for entry in published]
     if not texts:
         return [listing]
     return [listing, Paragraph("Published entry, from its logs:"), Bullets(texts)]

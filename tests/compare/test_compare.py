@@ -15,11 +15,14 @@ from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
+from orchestrator.compare.parts import comparison_parts, difference_tables, verdict_lines
 from orchestrator.compare.sides import Side, find_side
-from orchestrator.compare.table import verdict_lines
 from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.student import cdf, quantile
 from orchestrator.mllog.trimmed import Interval, interval, runs_to_settle, trimmed
+from orchestrator.views.parts import Cell
+from orchestrator.views.terminal import lines
+from orchestrator.words import Screen
 
 
 def test_quantiles_are_those_of_scipy() -> None:
@@ -157,12 +160,16 @@ def test_a_difference_within_the_spread_is_said_first(
 
 def test_the_certainty_is_in_the_first_words() -> None:
     def words(minutes: list[float], other: list[float], kind: str = "set") -> str:
-        a, b = side(sets.MI355X), side(sets.MI355X)
-        for one, times in ((a, minutes), (b, other)):
-            one.times, one.minutes = trimmed(times), tuple(times)
-            one.score = sum(times) / len(times)
-        a.kind = kind
-        return compare(a, b).outcome
+        a, b = (
+            replace(
+                side(sets.MI355X),
+                times=trimmed(times),
+                minutes=tuple(times),
+                score=sum(times) / len(times),
+            )
+            for times in (minutes, other)
+        )
+        return compare(replace(a, kind=kind), b).outcome
 
     wide, close = [8.0, 9.0, 11.0, 12.0], [9.99, 10.0, 10.01, 10.02]
     assert words(wide, [one * 1.001 for one in wide]) == "the same within 1 %, but not surely"
@@ -173,11 +180,12 @@ def test_the_certainty_is_in_the_first_words() -> None:
 
 
 def test_few_runs_give_a_rough_estimate() -> None:
-    a, b = side(sets.MI355X), side(sets.MI355X)
-    a.times, b.times = trimmed([1.0, 1.1, 1.3, 1.6]), trimmed([1.2, 1.5, 1.6, 2.0])
-    assert a.times and b.times
-    a.score, b.score = a.times.mean, b.times.mean
-    a.minutes, a.runs, b.runs = (), 4, 4
+    spreads = trimmed([1.0, 1.1, 1.3, 1.6]), trimmed([1.2, 1.5, 1.6, 2.0])
+    a, b = (
+        replace(side(sets.MI355X), times=times, score=times.mean, minutes=(), runs=4)
+        for times in spreads
+        if times
+    )
     lines = verdict_lines(compare(a, b))
     assert lines[1] == "not sure: the 95 % interval includes equal times (within 1 %)"
     assert re.fullmatch(
@@ -185,7 +193,7 @@ def test_few_runs_give_a_rough_estimate() -> None:
         "with only 4 runs both still move a lot",
         lines[2],
     ), lines
-    a.runs = b.runs = 10
+    a, b = replace(a, runs=10), replace(b, runs=10)
     assert verdict_lines(compare(a, b))[2].endswith("stay as they are")
 
 
@@ -237,6 +245,53 @@ def test_what_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         and "Welch t interval for trimmed means" in text
         and "B / A" in text
     )
+
+
+def test_differing_values_are_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a narrow terminal too: values often differ at their ends."""
+    contents = sets.logs(sets.MI355X)
+    a, b = (sets.make_set(tmp_path / name, contents) for name in "ab")
+    values = [f"/{'long/' * 30}{name} --flag={name}" for name in "ab"]
+    for root, value in zip((a, b), values, strict=True):
+        (root / "environment.sh").write_text(f'declare -x EXTRA="{value}"\n')
+    assert main(["compare", str(a), str(b)]) == 0
+    assert f"EXTRA  {values[0]}  {values[1]}" in re.sub("  +", "  ", capsys.readouterr().out)
+    parts = comparison_parts(compare(side(a), side(b)))
+    shown = lines(parts, Screen(60))
+    first = shown.index(next(line for line in shown if line.startswith("EXTRA")))
+    columns = [line.ljust(60) for line in shown[first : first + 15]]
+    for value, place in zip(values, _columns(shown[first - 1]), strict=True):
+        folded = "".join(line[place].strip() for line in columns)
+        assert folded.startswith(value.replace(" ", "")), folded
+    assert max(map(len, shown[first:])) <= 60
+
+
+def _columns(header: str) -> list[slice]:
+    """The places of the columns A and B."""
+    a, b = header.index(" A ") + 1, header.index(" B") + 1
+    return [slice(a, b), slice(b, None)]
+
+
+def test_page_and_terminal_show_the_same_differences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contents = sets.logs(sets.MI355X)
+    a, b = (sets.make_set(tmp_path / name, contents) for name in "ab")
+    (b / "environment.sh").write_text('declare -x LR="0.0005"\n')
+    comparison = compare(side(a), side(b))
+    [table] = difference_tables(comparison)
+    assert table.caption == "Environment that differs" and len(table.rows) > 1
+    assert main(["compare", str(a), str(b), "--format", "html", "-o", "-"]) == 0
+    html = capsys.readouterr().out
+    assert main(["compare", str(a), str(b)]) == 0
+    text = capsys.readouterr().out
+    assert "\nENVIRONMENT THAT DIFFERS" in text and "<caption>Environment that differs</c" in html
+    for row in table.rows:
+        values = [str(cell.value) for cell in row if isinstance(cell, Cell)]
+        assert "  ".join(values).replace("\t", " ") in re.sub("  +", "  ", text)
+        assert "</td><td>".join(f"<code>{value}</code>" for value in values[1:]) in html
+    for line in verdict_lines(comparison):
+        assert line in text and line in html
 
 
 def test_published_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from sites import write_site
 
 from orchestrator.cli.closing import closing_lines
-from orchestrator.cli.pictures import describe, headline, now_text, run_row
 from orchestrator.errors import ExitCode, SchedulerUnknown
 from orchestrator.evidence.explain import explain
 from orchestrator.evidence.logs import follow, run_logs
@@ -42,6 +41,7 @@ from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, Se
 from orchestrator.runset.find import find_set, short_name
 from orchestrator.scheduler.job import Job
 from orchestrator.scheduler.slurm import Slurm
+from orchestrator.views.sets import describe, headline, now_text, run_table
 
 SENT = SubmissionRecord(number=1, state="submitted", job_id="7", requested_ms=1_000)
 OWN = JobRecord(job_id="7", state="running", run=2, attempt=1, started_ms=2_000)
@@ -268,7 +268,9 @@ def test_a_complete_set_says_what_failed(
         failed,
     ]
     words = {"": "success", "not_converged": "not converged", "infrastructure": "failed"}
-    assert [run_row(run)[1] for run in drawn.runs] == [words[outcome] for outcome in outcomes]
+    assert [row[1] for row in run_table(drawn.runs).rows] == [
+        words[outcome] for outcome in outcomes
+    ]
     for run, outcome in zip(shown["runs"], outcomes, strict=True):
         assert run["state"] == words[outcome].replace(" ", "_")
         assert run["done"] == (outcome != "infrastructure")
@@ -680,14 +682,14 @@ def test_a_run_counts_as_failed_once_the_job_gives_it_up(
     fails(root, 1, *reasons)
     (root / "events-7.tsv").write_text(turns(*rows))
     drawn = picture(SetEvidence(root), job("RUNNING"), Logs())
-    row = run_row(drawn.runs[0])
-    assert (row[1], drawn.failed, row[-1]) == (state, failed, why)
+    table = run_table(drawn.runs)
+    assert (table.rows[0][1], drawn.failed, table.below[0]) == (state, failed, why)
     assert ("failed" in headline(drawn)) == bool(failed)
     sentence = explain(SetEvidence(root), drawn).sentence
     assert sentence == "the next run of 3 is about to start"
     write(replace(OWN, state="cancelled", ended_ms=9_000), root / "jobs/7.json")
     ended = picture(SetEvidence(root), job("CANCELLED"), Logs())
-    assert (run_row(ended.runs[0])[1], ended.failed) == ("failed", 1)
+    assert (run_table(ended.runs).rows[0][1], ended.failed) == ("failed", 1)
 
 
 @pytest.mark.parametrize(
@@ -711,7 +713,11 @@ def test_an_interrupted_run_has_not_failed(tmp_path: Path) -> None:
     write(lost, root / "runs/2/state.json")  # its job had no time to write its end
     drawn = picture(SetEvidence(root), job("CANCELLED"), Logs())
     assert drawn.failed == 0
-    assert [run_row(run)[1] for run in drawn.runs] == ["interrupted", "interrupted", "queued"]
+    assert [row[1] for row in run_table(drawn.runs).rows] == [
+        "interrupted",
+        "interrupted",
+        "queued",
+    ]
     assert [run["state"] for run in as_json(drawn)["runs"]] == [run.state for run in drawn.runs]
 
 
@@ -735,7 +741,7 @@ def test_a_run_that_was_tried_again_says_why(tmp_path: Path, state: str, sentenc
         write(replace(good, attempt=2, state=state, outcome=""), root / folder / "state.json")
     why = "attempt 1: node n1 (rank 0) was killed"
     drawn = picture(SetEvidence(root), job("RUNNING"), Logs())
-    assert [run_row(run)[-1] for run in drawn.runs] == ["", why, ""]
+    assert run_table(drawn.runs).below == ["", why, ""]
     shown = as_json(drawn)["runs"][1]
     assert f"attempt {shown['failed_attempt']}: {shown['failure']}" == why
     found = explain(SetEvidence(root), drawn)

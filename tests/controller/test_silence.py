@@ -16,7 +16,6 @@ from sites import write_site
 from until import make_older, now_ms
 
 from orchestrator.cli.frame import many_sets, one_set
-from orchestrator.cli.pictures import describe, headline, left_text
 from orchestrator.evidence.events import parse_event, read_events
 from orchestrator.evidence.explain import explain
 from orchestrator.evidence.explanation import Explanation
@@ -36,6 +35,7 @@ from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.onnode.policy.hang import recorded
 from orchestrator.scheduler.local import Local
+from orchestrator.views.sets import describe, headline, left_text
 from orchestrator.words import Screen
 
 NODES = ["n0", "n1"]

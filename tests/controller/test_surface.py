@@ -12,10 +12,10 @@ from until import until
 from orchestrator.cli.debug import without_values
 from orchestrator.cli.doctor import summary
 from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN, OLD_NAMES, present
-from orchestrator.cli.pictures import startup_text
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.policy.verdict import Row
+from orchestrator.views.sets import startup_text
 from orchestrator.words import PIPE
 
 LOGS = (

@@ -25,7 +25,6 @@ from until import now_ms, until
 
 from orchestrator.cli import closing
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
-from orchestrator.cli.pictures import describe, left_text
 from orchestrator.cli.watch import Explained, WaitReason, _log_lines, _telling
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
@@ -37,6 +36,7 @@ from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, 
 from orchestrator.onnode.policy.hang import Silence
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm import Slurm
+from orchestrator.views.sets import describe, left_text
 from orchestrator.words import PIPE, Screen, width_of
 
 WIDE, HIGH = 80, 24

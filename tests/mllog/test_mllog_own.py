@@ -17,7 +17,8 @@ from orchestrator.errors import OrchestratorError
 from orchestrator.mllog.forecast import _text
 from orchestrator.mllog.own import OwnRules
 from orchestrator.mllog.score import score_dir
-from orchestrator.mllog.table import score_text
+from orchestrator.views.score import score_parts
+from orchestrator.views.terminal import lines
 
 FIVE = [own_log(index, 0.5 + index / 100) for index in range(5)]
 
@@ -166,7 +167,7 @@ def test_a_sole_run_has_no_mean_and_no_forecast(tmp_path: Path) -> None:
     """Nothing was dropped, and one run shows no spread."""
     sole = score_dir(str(own_set(tmp_path / "a", FIVE[:1], 6)))
     assert sole.verdict.endswith(": 1 of 6 runs finished") and sole.runs[0].use == ""
-    assert "dropped" not in score_text(sole)
+    assert "dropped" not in "\n".join(lines(score_parts(sole)))
     assert sole.forecast is not None and "score_range_minutes" not in sole.forecast
     assert not any(line.startswith("score:") for line in sole.forecast["text"])
     two = score_dir(str(own_set(tmp_path / "b", FIVE[:2], 6)))

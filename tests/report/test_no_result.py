@@ -12,18 +12,19 @@ from sites import write_site
 
 from orchestrator.cli import main
 from orchestrator.cli.frame import one_set
-from orchestrator.cli.pictures import SETS, describe, headline, set_row
 from orchestrator.evidence.metrics import families
 from orchestrator.evidence.picture import SetPicture, as_json, look
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.score import score_dir
-from orchestrator.mllog.table import score_text
 from orchestrator.report.history import indexed
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import read_report
 from orchestrator.submission.package import Options, make_package
 from orchestrator.submission.refusal import Refused
+from orchestrator.views.score import score_parts
+from orchestrator.views.sets import describe, headline, set_table
+from orchestrator.views.terminal import lines as part_lines
 from orchestrator.words import Screen
 
 ANNOUNCED = b'"submission_benchmark", "value": "llama2_70b_lora", "metadata": {'
@@ -50,9 +51,9 @@ def test_a_score_of_a_stand_in_is_neutral_and_says_so_first(
 ) -> None:
     real, small = score_dir(str(published)), score_dir(str(stand_in))
     assert real.valid and small.valid and real.minutes == small.minutes and not real.no_result
-    assert score_text(real, COLOURS).startswith("\x1b[1;32mvalid score: ")
+    assert part_lines(score_parts(real), COLOURS)[0].startswith("\x1b[1;32mvalid score: ")
     head = "\x1b[1mrehearsal, not a result (a small stand-in workload ran): valid score: "
-    assert score_text(small, COLOURS).startswith(head)
+    assert part_lines(score_parts(small), COLOURS)[0].startswith(head)
     assert (small.to_json()["stand_in"], real.to_json()["stand_in"]) == (True, False)
 
 
@@ -109,7 +110,7 @@ def test_tables_of_sets_mark_a_stand_in(
         assert " OLYMPIC MEAN " in head
     assert " complete (rehearsal) " in lines[stand_in]
     assert " complete " in lines[published] and "rehearsal" not in lines[published]
-    [_, real], [_, small] = (SETS.lines([set_row(drawn(root))], COLOURS) for root in lines)
+    [_, real], [_, small] = (part_lines([set_table([drawn(root)])], COLOURS) for root in lines)
     assert "\x1b[32m✓ complete\x1b[0m" in real
     assert "\x1b" not in small and "✓" not in small
 
@@ -152,14 +153,14 @@ def test_the_page_of_all_sets_counts_no_stand_in_as_a_result(
     published: Path, stand_in: Path
 ) -> None:
     real, small = (indexed("x", read_report(str(root))) for root in (published, stand_in))
-    assert (real.minutes, real.words) == (real.value, "")
+    assert (real.minutes, real.remark) == (real.value, "")
     assert small.minutes is None and small.mean == real.mean
-    assert small.words.startswith("rehearsal, not a result (a small stand-in workload ran): ")
+    assert small.remark.startswith("rehearsal, not a result (a small stand-in workload ran): ")
 
 
 def test_one_rounding_for_the_score_on_a_page(published: Path) -> None:
     """The score is the same text in the verdict and at the end of the arithmetic."""
     score = score_dir(str(published))
-    lines = score_text(score).split("\n")
+    lines = part_lines(score_parts(score))
     [arithmetic] = [line for line in lines if line.startswith("score: ")]
     assert lines[0].removeprefix("valid score: ") == arithmetic.rpartition(" = ")[2]

@@ -18,7 +18,7 @@ import pytest
 from outputs import checked
 
 from orchestrator.cli import main
-from orchestrator.cli.pictures import spares_row
+from orchestrator.cli.rehearsal_parts import spares_table
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel.records import REHEARSAL
 from orchestrator.simulation import invariants
@@ -494,7 +494,7 @@ def test_quantiles_count_sets_that_are_never_complete() -> None:
         inf,
     )
     assert (result.within(450.0), result.complete, result.unattended) == (0.4, 0.9, 0.4)
-    assert spares_row(result, 450.0) == [
+    assert spares_table([result], 450.0, "7m30s").rows[0] == [
         "0",
         "3",
         "0.00",

@@ -1,66 +1,54 @@
-"""Scores and findings as plain text."""
+"""The parts of a score, and its findings as lines."""
 
 from __future__ import annotations
 
 from orchestrator.mllog.result import USES, RunScore, Score
-from orchestrator.words import PIPE, Screen, TextTable, cell, count, quoted, train_time, wrapped
+from orchestrator.views.parts import Bullets, Cell, Headline, Sentences, Table
+from orchestrator.words import cell, count, quoted, train_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-RUNS = TextTable(
-    "FILE", "STATUS", "TIME TO TRAIN", "SAMPLES", "SEED", "USE",
-    right=("TIME TO TRAIN", "SAMPLES", "SEED"), states=("STATUS",), leave=("SEED",),
-)  # fmt: skip
+    from orchestrator.views.parts import Part
+
+FEW_FINDINGS = 12
+"""Findings next to a score; `score --compliance` lists all."""
 
 
-def number(value: Any, digits: int = 0) -> str:
-    """Return a number for a table; a dash for None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return "-" if value is None else str(value)
-    return (
-        f"{value:.{digits}f}"
-        if digits
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
-
-
-def score_text(score: Score, screen: Screen = PIPE, beside: Sequence[str] = ()) -> str:
-    """Return a set's report: the verdict, the lines `beside` it, its derivation."""
-    batch = number(None if score.batch_size == -1 else score.batch_size)
-    what = [
-        str(score.benchmark),
-        score.rules_text,
-        f"{score.division} division" if score.division else "",
-    ]
-    head = [*beside, score.directory, " · ".join([*filter(None, what), f"batch size {batch}"]), ""]
-    tail = [
-        "",
-        *(
-            f"{one['outcome']}: run {one['run']}, attempt {one['attempt']}: {one['reason']} (not "
-            "scored)"
-            for one in score.unscored
-        ),
-    ]
-    tail += [*_arithmetic(score), *_findings(score)]
-    if score.forecast:
-        tail += ["", "forecast:", *(f"  {line}" for line in score.forecast["text"])]
-    if score.why:
-        tail += ["", "where the time goes:", *(f"  {item['text']}" for item in score.why)]
-    tail += [f"note: {note}" for note in score.notes]
+def score_parts(score: Score, beside: Sequence[str] = (), command: str = "") -> list[Part]:
+    """Return verdict, sentences `beside` it, runs, derivation, and the next `command`."""
     # A rehearsal does not look like a result: neither green nor red.
-    colour = "1" if score.no_result else "1;32" if score.valid else "1;31"
+    tone = "" if score.no_result else "good" if score.valid else "bad"
+    forecast = score.forecast["text"] if score.forecast else ()
+    notes: list[str | Cell] = [f"note: {note}" for note in score.notes]
+    return [
+        Headline(score.verdict, tone, [*beside, score.directory, _about(score)]),
+        run_table(score.runs),
+        Sentences([*_unscored(score), *_arithmetic(score)]),
+        Bullets(_findings(score), "findings"),
+        Bullets(forecast, "forecast"),
+        Bullets([item["text"] for item in score.why], "where the time goes"),
+        Bullets([*notes, *([Cell(command, code=True)] if command else [])]),
+    ]
 
-    def prose(lines: Sequence[str]) -> list[str]:
-        return [part for line in lines for part in wrapped(cell(line), screen.width)]
 
-    verdict = [screen.paint(part, colour) for part in prose([score.verdict])]
-    return "\n".join(
-        [*verdict, *prose(head), *RUNS.lines(map(_row, score.runs), screen), *prose(tail)]
+def _about(score: Score) -> str:
+    batch = number(None if score.batch_size == -1 else score.batch_size)
+    division = f"{score.division} division" if score.division else ""
+    what = [str(score.benchmark), score.rules_text, division]
+    return " · ".join([*filter(None, what), f"batch size {batch}"])
+
+
+def run_table(runs: Sequence[RunScore]) -> Table:
+    return Table(
+        "Runs",
+        ("file", "status", "time to train", "samples", "seed", "use"),
+        [_row(run) for run in runs],
+        numeric=(2, 3, 4),
+        states=(1,),
+        leave=("seed",),
     )
 
 
@@ -76,6 +64,26 @@ def _row(run: RunScore) -> list[str]:
         number(run.samples),
         number(run.seed),
         remark,
+    ]
+
+
+def number(value: Any, digits: int = 0) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return "-" if value is None else str(value)
+    return (
+        f"{value:.{digits}f}"
+        if digits
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def _unscored(score: Score) -> list[str]:
+    return [
+        f"{attempt['outcome']}: run {attempt['run']}, attempt {attempt['attempt']}: "
+        f"{attempt['reason']} (not scored)"
+        for attempt in score.unscored
     ]
 
 
@@ -102,15 +110,13 @@ def _arithmetic(score: Score) -> list[str]:
 
 def _findings(score: Score) -> list[str]:
     findings = score.findings
-    if not findings:
-        return []
-    shown = [f"  {finding}" for finding in findings[:12]]
-    if len(findings) > 12:
+    shown = [str(finding) for finding in findings[:FEW_FINDINGS]]
+    if len(findings) > FEW_FINDINGS:
         shown.append(
-            f"  and {len(findings) - 12} more: orchestrator score --compliance "
+            f"and {len(findings) - FEW_FINDINGS} more: orchestrator score --compliance "
             f"{quoted(score.directory)}"
         )
-    return ["", "findings:", *shown]
+    return shown
 
 
 def check_text(score: Score) -> str:

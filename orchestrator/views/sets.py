@@ -1,4 +1,4 @@
-"""Sets as lines and tables."""
+"""The parts of a set and of many sets: facts, runs, a headline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.words import TextTable, duration, quoted, train_time
+from orchestrator.views.parts import Table
+from orchestrator.words import duration, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,74 +15,37 @@ if TYPE_CHECKING:
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
     from orchestrator.published import PublishedResult
-    from orchestrator.simulation.rehearsal import Moment
-    from orchestrator.simulation.trials import SparesResult
 
-SETS = TextTable(
-    "SET", "STATE", "RUNS", "ATTEMPTS", "NOW", "LAST EVAL",
-    "ELAPSED", "LEFT", "OLYMPIC MEAN", "JOB", "REASON",
-    right=("RUNS", "ATTEMPTS", "ELAPSED", "LEFT", "OLYMPIC MEAN"),
-    below=("REASON",),
-    leave=("ATTEMPTS", "JOB", "LAST EVAL", "ELAPSED", "SET", "NOW", "OLYMPIC MEAN", "LEFT"),
+
+def set_table(pictures: Sequence[SetPicture]) -> Table:
+    """Return a row per set, with names (`submit --name`) if any set has a name."""
+    labels = [picture.record.label if picture.record else "" for picture in pictures]
+    rows = [_set_row(picture) for picture in pictures]
+    header = ["set", *_SET_COLUMNS]
+    leave = ["attempts", "job", "last eval", "elapsed", "set", "now", "olympic mean", "left"]
+    if any(labels):
+        header.insert(1, "name")
+        leave.insert(-1, "name")
+        rows = [[row[0], label or "-", *row[1:]] for row, label in zip(rows, labels, strict=True)]
+    right = ("runs", "attempts", "elapsed", "left", "olympic mean")
+    return Table(
+        "Sets",
+        header,
+        rows,
+        numeric=[header.index(name) for name in right],
+        remark="reason",
+        below=[picture.reason for picture in pictures],
+        states=[header.index("state")],
+        leave=leave,
+    )
+
+
+_SET_COLUMNS = (
+    "state", "runs", "attempts", "now", "last eval", "elapsed", "left", "olympic mean", "job",
 )  # fmt: skip
-NAMED_SETS = TextTable(
-    "SET", "NAME", *SETS.columns[1:],
-    right=SETS.right, below=SETS.below, leave=(*SETS.leave[:-1], "NAME", "LEFT"),
-)  # fmt: skip
-"""With the names from `submit --name`."""
-RUNS = TextTable(
-    "RUN", "STATE", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED", "REASON",
-    right=("RUN", "ATTEMPTS", "TIME TO TRAIN", "START-UP", "SHUT-DOWN", "WALL", "SEED"),
-    below=("REASON",),
-    leave=("SEED", "SHUT-DOWN", "START-UP", "ATTEMPTS"),
-)  # fmt: skip
-
-TIMELINE = TextTable("TIME", "WHO", "WHAT HAPPENS", right=("TIME",), states=())
 
 
-def spares_table(limit: str) -> TextTable:
-    """Return the table of spares_row(); `limit`: the time to finish within, or ""."""
-    columns = [
-        "SPARES",
-        "NODES",
-        "FAILURES",
-        "NODE-HOURS",
-        "MEDIAN",
-        "90 %",
-        "99 %",
-        "WITHOUT RESUME",
-        "COMPLETE",
-    ]
-    columns += [f"WITHIN {limit}"] if limit else []
-    return TextTable(*columns, right=columns, states=())
-
-
-def spares_row(result: SparesResult, within_s: float | None) -> list[str]:
-    """Return finishing times, and shares of the sets."""
-    failures = sum(trial.failures for trial in result.trials) / len(result.trials)
-    times = [result.quantile(share) for share in (0.5, 0.9, 0.99)]
-    shares = [
-        result.unattended,
-        result.complete,
-        *([] if within_s is None else [result.within(within_s)]),
-    ]
-    return [
-        str(result.spares),
-        str(result.nodes),
-        f"{failures:.2f}",
-        f"{result.node_hours:.0f}",
-        *(duration(time) if time < float("inf") else "never" for time in times),
-        *(f"{100 * share:.1f} %" for share in shares),
-    ]
-
-
-def moment_row(moment: Moment) -> list[str]:
-    """Return `5:33:20`, actor, event."""
-    minutes, second = divmod(int(moment.at_s), 60)
-    return [f"{minutes // 60}:{minutes % 60:02}:{second:02}", moment.kind, moment.text]
-
-
-def set_row(picture: SetPicture) -> list[str]:
+def _set_row(picture: SetPicture) -> list[str]:
     nexp = picture.record.nexp if picture.record else 0
     bad = bad_text(picture)
     runs = f"{picture.done}/{nexp}" + (f" ({bad})" if bad else "")
@@ -98,24 +62,38 @@ def set_row(picture: SetPicture) -> list[str]:
         "-" if left is None else duration(left),
         train_time(picture.score_so_far),
         job_text(picture),
-        picture.reason,
     ]
 
 
-def sets_table(pictures: Sequence[SetPicture]) -> tuple[TextTable, list[list[str]]]:
-    """Add a column of names if any set has a name."""
-    rows = [set_row(picture) for picture in pictures]
-    labels = [picture.record.label if picture.record else "" for picture in pictures]
-    if not any(labels):
-        return SETS, rows
-    return NAMED_SETS, [
-        [row[0], label or "-", *row[1:]] for row, label in zip(rows, labels, strict=True)
+def run_table(runs: Sequence[RunPicture]) -> Table:
+    return Table(
+        "Runs",
+        ("run", "state", "attempts", "time to train", "start-up", "shut-down", "wall", "seed"),
+        [_run_row(run) for run in runs],
+        numeric=(0, 2, 3, 4, 5, 6, 7),
+        remark="reason",
+        below=[run.why for run in runs],
+        states=(1,),
+        leave=("seed", "shut-down", "start-up", "attempts"),
+    )
+
+
+def _run_row(run: RunPicture) -> list[str]:
+    return [
+        str(run.run),
+        run.state.replace("_", " "),
+        str(run.attempt or "-"),
+        train_time(run.minutes),
+        startup_text(run.startup_s, run.cold),
+        startup_text(run.shutdown_s, None),
+        "-" if run.seconds is None else duration(run.seconds),
+        str(run.seed or "-"),
     ]
 
 
 def published(picture: SetPicture) -> list[PublishedResult]:
-    """Return published results of the set's system, benchmark and round; [] if the set lacks part
-    of the published configuration, or is no result."""
+    """Return published results of the set's system, benchmark and round; [] for a rehearsal, or
+    if the set lacks part of their configuration."""
     record = picture.record
     if (
         record is None
@@ -130,18 +108,17 @@ def published(picture: SetPicture) -> list[PublishedResult]:
 
 
 def rehearsal_fact(picture: SetPicture) -> list[tuple[str, str]]:
-    """Say first that the set is no result, and why."""
     why = picture.no_result
     return [("rehearsal", f"not a result: {why}")] if why else []
 
 
 def score_name(picture: SetPicture) -> str:
-    """Name the mean of the runs: for a complete set it is no estimate."""
+    """Name the mean of the runs: of a complete set it is no estimate."""
     return "olympic mean" if picture.state == "complete" else "score so far"
 
 
 def left_s(picture: SetPicture) -> float | None:
-    """Return seconds to the end; before the first result use the same system's published time."""
+    """Return seconds to the end, before the first result by the published time."""
     left = picture.left_s()
     if left is None and picture.state == "running" and (known := published(picture)):
         left = picture.left_s(60 * known[0].minutes)
@@ -169,7 +146,7 @@ def in_jobs_text(picture: SetPicture) -> str:
 
 
 def now_text(picture: SetPicture) -> str:
-    """Return `run 3 of 10`, with the attempt from the second on; `runs 3, 4 of 10` side by side."""
+    """Return `run 3 of 10`, with an attempt from 2 on; `runs 3, 4 of 10` side by side."""
     if not picture.current or picture.record is None:
         return "-"
     if len(picture.going) > 1:
@@ -183,7 +160,6 @@ def now_text(picture: SetPicture) -> str:
 
 
 def evaluation_text(picture: SetPicture) -> str:
-    """Return active runs' last evaluations, against the target."""
     evaluations = (
         [run.evaluation for run in picture.going]
         if len(picture.going) > 1
@@ -202,29 +178,14 @@ def job_text(picture: SetPicture) -> str:
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
-    """Return `7m15s new` for the first run in a new container. Only compile caches are cold or
-    warm."""
+    """Return `7m15s new` for the first run in a new container."""
     return "-" if seconds is None else duration(seconds) + (" new" if cold else "")
 
 
 def bad_text(picture: SetPicture) -> str:
-    """Return `2 not converged, 1 failed`; "" for neither. The first are done, the second not."""
+    """Return `2 not converged, 1 failed`: the first are done, the second not."""
     kinds = ((picture.not_converged, "not converged"), (picture.failed, "failed"))
     return ", ".join(f"{number} {name}" for number, name in kinds if number)
-
-
-def run_row(run: RunPicture) -> list[str]:
-    return [
-        str(run.run),
-        run.state.replace("_", " "),
-        str(run.attempt or "-"),
-        train_time(run.minutes),
-        startup_text(run.startup_s, run.cold),
-        startup_text(run.shutdown_s, None),
-        "-" if run.seconds is None else duration(run.seconds),
-        str(run.seed or "-"),
-        run.why,
-    ]
 
 
 def headline(picture: SetPicture) -> str:
@@ -251,9 +212,8 @@ def aside_text(aside: SetAside) -> str:
     return f"{aside.node} ({aside.when}): {aside.reason or 'no reason recorded'}"
 
 
-def describe(picture: SetPicture, site: str | None = None) -> list[tuple[str, str]]:
-    """Return the facts of a set. `site`: file of --site."""
-    from orchestrator.cli.closing import with_short_name
+def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, str]]:
+    """Return the facts of a set. `score_command` prints the score of a complete set."""
     from orchestrator.nodes.names import fold
 
     record = picture.record
@@ -292,9 +252,7 @@ def describe(picture: SetPicture, site: str | None = None) -> list[tuple[str, st
     if picture.score_so_far is not None:
         score = train_time(picture.score_so_far)
         if picture.state == "complete":
-            command = f"orchestrator score {quoted(picture.root)}"
-            command = with_short_name(command, picture.root, site)
-            pairs.append(("olympic mean", f"{score} (the score: {command})"))
+            pairs.append(("olympic mean", f"{score} (the score: {score_command})"))
         else:
             meaning = "mean of the good runs without fastest and slowest"
             pairs.append(("score", f"{score} so far: {meaning}"))

@@ -1,63 +1,57 @@
-"""A comparison as text."""
+"""The parts of a comparison: verdict, sides, differences."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from orchestrator.compare.comparison import CERTAINTY, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.mllog.trimmed import METHOD
-from orchestrator.views.markup import clean
-from orchestrator.words import PIPE, Screen, TextTable, count, rate, train_time
+from orchestrator.views.parts import Bullets, Cell, Headline, Table
+from orchestrator.words import count, rate, train_time
 
-SIDES = TextTable(
-    "SIDE", "SCORE", "SAMPLES/S", "SAMPLES", "RUNS", "NAME",
-    right=("SCORE", "SAMPLES/S", "SAMPLES", "RUNS"), below=("NAME",),
-)  # fmt: skip
+if TYPE_CHECKING:
+    from orchestrator.views.parts import Part
+
 FEW = 10
-"""Mean and spread of fewer runs than MLPerf's usual ten change with each further run."""
-_HEADINGS = {
-    "setting": "SETTINGS THAT DIFFER",
-    "environment": "ENVIRONMENT THAT DIFFERS",
-    "tunable": "TUNABLES THAT DIFFER",
+"""Mean and spread of fewer runs than MLPerf's ten change with each further run."""
+DIFFERENCES = {
+    "setting": "Settings that differ",
+    "environment": "Environment that differs",
+    "tunable": "Tunables that differ",
 }
+"""Kind of difference -> caption of its table."""
+UNSET = "(not set)"
 
 
-def comparison_text(comparison: Comparison, screen: Screen = PIPE) -> str:
-    """Return the whole comparison as text."""
-    a, b = comparison.a, comparison.b
-    lines = [*_verdict(comparison, screen), ""]
-    rows = [
-        ["A", *_numbers(a), a.name],
-        ["B", *_numbers(b), b.name],
-        [
-            "B / A",
-            *map(
-                _ratio,
-                (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio),
-            ),
-            "",
-            "",
-        ],
+def comparison_parts(comparison: Comparison) -> list[Part]:
+    differences = difference_tables(comparison)
+    return [
+        _headline(comparison),
+        _side_table(comparison),
+        Bullets([f"note: {note}" for note in dict.fromkeys(comparison.notes)]),
+        # A terminal shows no captions.
+        *(table.replace(header=(table.caption, *table.header[1:])) for table in differences),
     ]
-    lines += SIDES.lines(rows, screen)
-    lines += [f"note: {clean(note)}" for note in dict.fromkeys(comparison.notes)]
-    for kind, heading in _HEADINGS.items():
-        found_here = [one for one in comparison.differences if one.kind == kind]
-        if found_here:
-            rows = [
-                [
-                    clean(one.name, 60),
-                    clean(one.a, 60) or "(not set)",
-                    clean(one.b, 60) or "(not set)",
-                ]
-                for one in found_here
-            ]
-            lines += ["", *TextTable(heading, "A", "B").lines(rows, screen)]
-    return "\n".join(lines)
+
+
+def difference_tables(comparison: Comparison, name: str = "B") -> list[Table]:
+    """Return a table for each kind of difference. `name`: of side `b`."""
+    tables = []
+    for kind, caption in DIFFERENCES.items():
+        rows = [
+            [Cell(text, code=True) for text in (item.name, item.a or UNSET, item.b or UNSET)]
+            for item in comparison.differences
+            if item.kind == kind
+        ]
+        if rows:
+            tables.append(Table(caption, ("name", "A", name), rows))
+    return tables
 
 
 def verdict_lines(comparison: Comparison, name: str = "B") -> list[str]:
-    """Return the verdict, its certainty, and the further runs that would settle it. `name`: the
-    compared side's."""
+    """Return verdict, certainty, and the further runs that would settle it. `name`: of side
+    `b`."""
     what, sure = comparison.outcome, CERTAINTY.get(comparison.verdict, "")
     ratio = comparison.score_ratio
     if ratio is None:
@@ -89,18 +83,30 @@ def _further_runs(comparison: Comparison, name: str) -> str:
     return f"{text} as they are; with only {count(few, 'run')} both still move a lot"
 
 
-def _verdict(comparison: Comparison, screen: Screen) -> list[str]:
+def _headline(comparison: Comparison) -> Headline:
     first, *rest = verdict_lines(comparison)
-    colour = {"yes": "1;32", "no": "1;33", "plain": "1"}[comparison.tone]
+    tone = {"yes": "good", "no": "doubtful", "plain": ""}[comparison.tone]
     if comparison.score_ratio is None:
-        colour = "1;31"
-    lines = [screen.paint(first, colour), *rest]
-    if found := comparison.interval:
-        lines.append(
-            f"B takes {_percent(found.ratio)} of A's time, 95 % interval {_percent(found.low)} "
-            f"to {_percent(found.high)} ({_chance(found.p)}; {METHOD}, on the runs that count)"
+        tone = "bad"
+    if ratio := comparison.interval:
+        rest.append(
+            f"B takes {_percent(ratio.ratio)} of A's time, 95 % interval {_percent(ratio.low)} "
+            f"to {_percent(ratio.high)} ({_chance(ratio.p)}; {METHOD}, on the runs that count)"
         )
-    return lines
+    return Headline(first, tone, rest)
+
+
+def _side_table(comparison: Comparison) -> Table:
+    a, b = comparison.a, comparison.b
+    ratios = (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio)
+    return Table(
+        "What is compared",
+        ("side", "score", "samples/s", "samples", "runs"),
+        [["A", *_numbers(a)], ["B", *_numbers(b)], ["B / A", *map(_ratio, ratios), ""]],
+        numeric=(1, 2, 3, 4),
+        remark="name",
+        below=[a.name, b.name, ""],
+    )
 
 
 def _numbers(side: Side) -> list[str]:
