@@ -179,8 +179,10 @@ def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) 
             systems_dirs=[folder, *dirs],
         )
     except DescriptorError as error:
-        error.hint = (
-            "the config breaks the catalogue's rules; correct it, or give the facts as options"
-        )
-        raise
+        raise DescriptorError(
+            error.problems,
+            hint="the config breaks the catalogue's rules; "
+            "correct it, or give the facts as options",
+            fix=error.fix,
+        ) from error
     return {name: str(value) for name, value in entry.whole_env.items()}

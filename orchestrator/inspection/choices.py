@@ -61,7 +61,7 @@ def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | Non
 
 def by_document(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
     """Return paths whose unknown folder is a value in a YAML document of the run."""
-    documents = [value for value in shell.variables.values() if isinstance(value, str)]
+    documents = [value for value in shell.variables.by_name.values() if isinstance(value, str)]
     texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
     values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}
     at = [number for number, part in enumerate(pattern.split("/")[:-1]) if UNKNOWN in part]

@@ -42,11 +42,8 @@ def test(walk: Walk, shell: ShellState, node: Node) -> Answer:
     """Return the answer of a `test_command`."""
     body = [one for one in node.children if one.type not in ("[", "]", "[[", "]]")]
     single = bool(node.children) and node.children[0].type == "["
-    before, walk.in_test = walk.in_test, True
-    try:
+    with walk.testing():
         return _expression(walk, shell, body[0], single=single) if body else False
-    finally:
-        walk.in_test = before
 
 
 def _expression(walk: Walk, shell: ShellState, node: Node, *, single: bool) -> Answer:
@@ -202,7 +199,7 @@ def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
         name, right = node.child_by_field_name("name"), node.child_by_field_name("value")
         value = arithmetic(walk, shell, right) if right else None
         if name:
-            shell.variables[text_of(name)] = UNKNOWN if value is None else str(value)
+            shell.variables.set(text_of(name), UNKNOWN if value is None else str(value))
         return value
     return None
 
@@ -220,7 +217,7 @@ def _calculated(walk: Walk, shell: ShellState, node: Node) -> int | None:
     if sign == "=":
         value = right
     if sign == "=" or sign in _UPDATES:
-        shell.variables[text_of(left_node)] = UNKNOWN if value is None else str(value)
+        shell.variables.set(text_of(left_node), UNKNOWN if value is None else str(value))
     return value
 
 
@@ -263,7 +260,7 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     value = arithmetic(walk, shell, operand) if operand else None
     for sign, step in (("++", 1), ("--", -1)):
         if sign in body and operand:
-            shell.variables[text_of(operand)] = UNKNOWN if value is None else str(value + step)
+            shell.variables.set(text_of(operand), UNKNOWN if value is None else str(value + step))
             before = body.startswith(sign)
             return None if value is None else value + step * before
     if value is None:

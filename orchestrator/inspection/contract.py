@@ -11,7 +11,7 @@ from orchestrator.inspection import python
 from orchestrator.inspection.programs import LAUNCHERS
 from orchestrator.inspection.run_container import NodeStart, RunContainer
 from orchestrator.inspection.software import Software, software
-from orchestrator.inspection.state import LOG, NOWHERE
+from orchestrator.inspection.streams import LOG, NOWHERE
 from orchestrator.inspection.trace import Start, Trace, shown
 from orchestrator.inspection.tree import ImageTree
 from orchestrator.inspection.walk import ScriptWalk

@@ -50,8 +50,7 @@ def look_for_downloads(walk: Walk, shell: ShellState, words: list[str], place: P
         walk.trace.downloads.append(Download(what, place))
     if _PIP.fullmatch(name):
         if rest[:1] in (["install"], ["download"]) and "--no-index" not in rest:
-            off = "PIP_NO_INDEX" if shell.scalar("PIP_NO_INDEX") not in (None, "0", "") else ""
-            walk.trace.downloads.append(Download(what, place, off))
+            walk.trace.downloads.append(Download(what, place, _switch(shell, "PIP_NO_INDEX")))
     elif (
         name == "git" and any(one in rest for one in ("clone", "fetch", "pull", "submodule"))
     ) or (name == "aws" and "s3" in rest):
@@ -61,9 +60,12 @@ def look_for_downloads(walk: Walk, shell: ShellState, words: list[str], place: P
             "localhost" in one or "127.0.0.1" in one for one in rest
         ):
             return
-        variable = _FETCHERS[name]
-        off = variable if variable and shell.scalar(variable) not in (None, "0", "") else ""
-        walk.trace.downloads.append(Download(what, place, off))
+        walk.trace.downloads.append(Download(what, place, _switch(shell, _FETCHERS[name])))
+
+
+def _switch(shell: ShellState, name: str) -> str:
+    """Return the variable if it switches downloads off, else ""."""
+    return name if shell.variables.scalar(name) not in (None, "0", "") else ""
 
 
 # ---- paths ----
@@ -119,9 +121,9 @@ def look_for_copies(
     paths = [walk.absolute(shell, one) for one in arguments]
     if name == "chmod":
         walk.allow(*paths[1:])
-    elif name == "tee" and shell.stdin is not None:
+    elif name == "tee" and shell.streams.stdin is not None:
         for path in paths:
-            walk.make(path, "".join(f"{line}\n" for line in shell.stdin))
+            walk.make(path, "".join(f"{line}\n" for line in shell.streams.stdin))
     elif name in ("cp", "mv", "ln", "install") and 1 < len(paths) <= MOST_COPIED:
         into = walk.tree.is_folder(paths[-1])
         for path in paths[:-1]:
@@ -155,13 +157,13 @@ def output(walk: Walk, shell: ShellState, name: str, words: list[str]) -> str:
     if name == "expr" and all(map(is_known, words)):
         total = _sum(words[1:])
         return UNKNOWN if total is None else f"{total}\n"
-    if name == "sed" and len(words) == 2 and shell.stdin is not None:
-        edited = [_edited(words[1], line) for line in shell.stdin]
+    if name == "sed" and len(words) == 2 and shell.streams.stdin is not None:
+        edited = [_edited(words[1], line) for line in shell.streams.stdin]
         return UNKNOWN if None in edited else "".join(f"{line}\n" for line in edited)
     if name == "find":
         return _listing(walk, shell, words[1:])
     if name in ("sort", "tee", "cat") and not (name == "cat" and arguments):
-        lines = shell.stdin
+        lines = shell.streams.stdin
         if lines is None:
             return UNKNOWN
         return "".join(f"{line}\n" for line in (sorted(lines) if name == "sort" else lines))

@@ -8,11 +8,13 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.patterns import cut
-from orchestrator.inspection.state import Exit, ShellState, Value
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import decoded, text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
+from orchestrator.inspection.variables import Value
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -40,26 +42,26 @@ _GLOB = re.compile(r"[*?\[]")
 def value_of(shell: ShellState, name: str) -> Value | None:
     """Return a variable or special parameter; None if not set."""
     if name in shell.variables:
-        return shell.variables[name]
+        return shell.variables.get(name)
     if name.isdigit():
         if name == "0":
-            return shell.script
+            return shell.frame.script
         index = int(name) - 1
-        return shell.positional[index] if index < len(shell.positional) else None
+        return shell.frame.positional[index] if index < len(shell.frame.positional) else None
     if name in _UNDECIDED_NAMES:
         return UNKNOWN
     special: dict[str, Value] = {
         "?": UNKNOWN if shell.status is None else str(shell.status),
-        "#": str(len(shell.positional)),
-        "@": shell.positional,
-        "*": shell.positional,
+        "#": str(len(shell.frame.positional)),
+        "@": shell.frame.positional,
+        "*": shell.frame.positional,
         "$": UNKNOWN,
         "!": f"{UNKNOWN}{len(shell.jobs) - 1}",
         "-": "",
         "_": UNKNOWN,
         "PWD": shell.cwd,
         "HOSTNAME": HOST,
-        "BASH_SOURCE": [shell.source, *shell.callers],
+        "BASH_SOURCE": [shell.frame.source, *shell.frame.callers],
         "UID": "0",
         "EUID": "0",
         "HOME": "/root",
@@ -234,7 +236,7 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
     use = _use(walk, shell, operator, has_value=bool(rest[1:]))
     values = _values(walk, shell, name_node, use, _base_name(name_node))
     if not values and use == "required" and not _is_all(name_node) and _ends(shell, operator):
-        raise Exit(1)
+        raise Exit(1, "expansion")
     if prefix == "#":
         return [_length(values, name_node)]
     if prefix == "!":
@@ -335,10 +337,10 @@ def _with_default(
     if is_set:
         return values
     if operator in _REQUIRED:
-        raise Exit(127)
+        raise Exit(127, "expansion")
     default = _argument(walk, shell, rest)
     if operator.endswith("="):
-        shell.variables[_base_name(node)] = default
+        shell.variables.set(_base_name(node), default)
         place = walk.place(node, shell)
         walk.trace.assignments.append(Assignment(_base_name(node), default, False, place))
     return [default] if default else []

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from orchestrator.inspection.contract import Contract, where_errors_go
 from orchestrator.inspection.given import Given
-from orchestrator.inspection.state import LOG
+from orchestrator.inspection.streams import LOG
 from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown
 from orchestrator.words import count
 

@@ -106,7 +106,7 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
         return None
     if not is_known(words[0]):
         walk.trace.undecided.append(Undecided("which program is started here", place))
-        shell.write(UNKNOWN)
+        shell.streams.write(UNKNOWN)
         return None
     name = posixpath.basename(words[0])
     if name in SHELLS and "/" not in words[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
@@ -126,7 +126,7 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
     effects.look_for_downloads(walk, shell, words, place)
     effects.look_for_paths(walk, shell, name, words, place)
     effects.look_for_copies(walk, shell, name, words, place)
-    shell.write(effects.output(walk, shell, name, words))
+    shell.streams.write(effects.output(walk, shell, name, words))
     if path is None and _is_missing(walk, shell, words[0]):
         walk.trace.missing.append(Missing(words[0], _start(walk, shell, words, place)))
         return 127
@@ -140,10 +140,9 @@ def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | 
 
 
 def _forget(walk: Walk, shell: ShellState, names: set[str], place: Place) -> None:
-    for name in names & shell.exported:
+    for name in names & shell.variables.exported:
         walk.trace.assignments.append(Assignment(name, "", True, place))
-        shell.exported.discard(name)
-        shell.variables.pop(name, None)
+        shell.variables.unset(name)
 
 
 def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) -> list[str]:
@@ -156,12 +155,12 @@ def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) ->
             while rest and ("=" in rest[0] or rest[0].startswith("-")):
                 variable, _, value = rest.pop(0).partition("=")
                 if variable in ("-i", "--ignore-environment", "-"):
-                    _forget(walk, shell, set(shell.exported), place)
+                    _forget(walk, shell, set(shell.variables.exported), place)
                 elif variable in ("-u", "--unset") and (value or rest):
                     _forget(walk, shell, {value or rest.pop(0)}, place)
                 elif variable.isidentifier():
-                    shell.variables[variable] = value
-                    shell.exported.add(variable)
+                    shell.variables.set(variable, value)
+                    shell.variables.export(variable)
         elif name in _WRAPPERS:
             valued, count = _WRAPPERS[name]
             rest = rest[1:]
@@ -180,7 +179,7 @@ def _find(walk: Walk, shell: ShellState, word: str) -> str | None:
     if "/" in word:
         path = walk.absolute(shell, word)
         return path if walk.tree.get(path) is not None else None
-    return walk.tree.program(word, shell.scalar("PATH") or "")
+    return walk.tree.program(word, shell.variables.scalar("PATH") or "")
 
 
 def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
@@ -243,34 +242,33 @@ def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int |
     if not rest or not is_known(rest[0]):
         walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
         return None
-    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.script], place)
+    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.frame.script], place)
 
 
 def _from_stdin(
     walk: Walk, shell: ShellState, words: list[str], arguments: list[str], place: Place
 ) -> int | None:
-    if shell.stdin is None or not all(map(is_known, shell.stdin)):
+    if shell.streams.stdin is None or not all(map(is_known, shell.streams.stdin)):
         why = f"text that only the run knows is given to `{shown(' '.join(words))}`"
         walk.trace.undecided.append(Undecided(why, place))
         return None
-    text = "\n".join(shell.stdin) + "\n"
-    return _read_aloud(walk, shell, text, [shell.script, *arguments], place)
+    text = "\n".join(shell.streams.stdin) + "\n"
+    return _read_aloud(walk, shell, text, [shell.frame.script, *arguments], place)
 
 
 def _read_aloud(
     walk: Walk, shell: ShellState, text: str, arguments: list[str], place: Place
 ) -> int | None:
     """Walk a text as a process, with the place of its start."""
-    child = shell.child(arguments[0], arguments[1:])
-    child.source = shell.source
+    child = shell.child(arguments[0], arguments[1:], shell.frame.source)
     with walk.at_line(place.line):
         return walk.process(child, lambda: walk.statements(parse(text), child))
 
 
 def _start(walk: Walk, shell: ShellState, words: list[str], place: Place) -> Start:
     script = script_of(words, shell.cwd, walk.tree, _search(shell)) if _is_python(words) else None
-    exported = frozenset(shell.exported)
-    return Start(tuple(words), place, shell.out, shell.err, shell.cwd, exported, script or "")
+    streams, exported = shell.streams, frozenset(shell.variables.exported)
+    return Start(tuple(words), place, streams.out, streams.err, shell.cwd, exported, script or "")
 
 
 def _is_python(words: list[str]) -> bool:
@@ -302,7 +300,7 @@ def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> in
         walk.trace.python.append(PythonText(text, place))
     elif words[1:] in ([], ["-"]) or "--no-python" in words or "--no_python" in words:
         walk.trace.undecided.append(Undecided(f"the program of `{' '.join(words)}`", place))
-    shell.write(UNKNOWN)
+    shell.streams.write(UNKNOWN)
     return _started(walk, shell, words, place)
 
 
@@ -346,7 +344,7 @@ def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) ->
 
 
 def _search(shell: ShellState) -> list[str]:
-    folders = (shell.scalar("PYTHONPATH") or "").split(":")
+    folders = (shell.variables.scalar("PYTHONPATH") or "").split(":")
     return [one for one in folders if one.startswith("/") and is_known(one)]
 
 
@@ -355,6 +353,6 @@ def _given_text(shell: ShellState, words: list[str]) -> str | None:
     kind, text = python_words(words)
     if kind == "text":
         return text
-    if words[1:] in ([], ["-"]) and shell.stdin is not None:
-        return "\n".join(shell.stdin)
+    if words[1:] in ([], ["-"]) and shell.streams.stdin is not None:
+        return "\n".join(shell.streams.stdin)
     return None

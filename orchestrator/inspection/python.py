@@ -7,6 +7,7 @@ import posixpath
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -85,7 +86,7 @@ def follow(
             continue
         if path == script:
             module = _WithArguments(module, words).visit(module)
-        read_module(module, path, trace, environment, maybe)
+        read_module(module, Place(path, 1, maybe), trace, environment)
         pending.extend(_imports(tree, module, path, roots))
 
 
@@ -115,9 +116,7 @@ class _WithArguments(ast.NodeTransformer):
         value = self._values.get(node.attr)
         if not isinstance(node.value, ast.Name) or node.value.id not in self._names or not value:
             return self.generic_visit(node)
-        constant = ast.copy_location(ast.Constant(value), node)
-        constant.kind = OF_ARGUMENTS
-        return constant
+        return ast.copy_location(ast.Constant(value, kind=OF_ARGUMENTS), node)
 
 
 OF_ARGUMENTS = "of the arguments"
@@ -160,15 +159,18 @@ def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> N
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         trace.undecided.append(Undecided("Python that cannot be parsed", given.place))
         return
-    for node in ast.walk(module):
-        if hasattr(node, "lineno"):
-            node.lineno = given.place.line
-    read_module(module, given.place.file, trace, environment, given.place.maybe)
+    read_module(module, given.place, trace, environment, is_text=True)
 
 
 def read_module(
-    module: ast.Module, path: str, trace: Trace, environment: dict[str, str], maybe: bool
+    module: ast.Module,
+    origin: Place,
+    trace: Trace,
+    environment: dict[str, str],
+    *,
+    is_text: bool = False,
 ) -> None:
+    """Read a module from the file of `origin`; `is_text`: from that line of a script."""
     guarded = {
         id(inner)
         for node in ast.walk(module)
@@ -192,7 +194,8 @@ def read_module(
     for node in ast.walk(module):
         if not hasattr(node, "lineno") or id(node) in defaults:
             continue
-        place = Place(path, node.lineno, maybe or id(node) in guarded)
+        line = origin.line if is_text else node.lineno
+        place = Place(origin.file, line, origin.maybe or id(node) in guarded)
         if (stored_value := _stored(node)) is not None:
             trace.assignments.append(Assignment(*stored_value, True, place))
         read = _variable(node)
@@ -204,7 +207,7 @@ def read_module(
             download = _download(node, environment)
             if download is not None:
                 unsure = download[0].endswith(PERHAPS)
-                where = Place(path, node.lineno, place.maybe or unsure)
+                where = replace(place, maybe=place.maybe or unsure)
                 trace.downloads.append(Download(download[0], where, download[1]))
             if (command := _command(node, place)) is not None:
                 trace.commands.append(command)

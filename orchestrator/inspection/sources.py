@@ -213,7 +213,7 @@ def read_members(
     done = 0
     while (member := tar.next()) is not None:
         # tarfile keeps all members: a gigabyte for a million files.
-        tar.members = []  # type: ignore[attr-defined]
+        tar.members.clear()  # type: ignore[attr-defined]
         path = posixpath.normpath("/" + member.name)
         name = posixpath.basename(path)
         if name.startswith(".wh."):

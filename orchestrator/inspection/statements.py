@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, expansion
-from orchestrator.inspection.commands import piped, pipeline
+from orchestrator.inspection.commands import piped, pipeline, redirect_of
+from orchestrator.inspection.flow import Break, Continue
 from orchestrator.inspection.interface import Answer, Walk
-from orchestrator.inspection.redirections import of_heredoc, redirect_of
-from orchestrator.inspection.state import Break, Continue, Function, ShellState
+from orchestrator.inspection.redirections import of_heredoc
+from orchestrator.inspection.state import Function, ShellState
 from orchestrator.inspection.syntax import assigned_names, text_of
 from orchestrator.inspection.trace import UNKNOWN, is_known
 
@@ -44,33 +45,22 @@ def _either_side(walk: Walk, left: Step, operator: str, right: Step, shell: Shel
         left(shell)
     if shell.status is None:
         walk.either(shell, right, lambda one: None)
-        shell.status = None
+        shell.finish(None)
     elif (shell.status == 0) is (operator == "&&"):
         with walk.insisting(range(begin, len(walk.trace.reads))):
             right(shell)
 
 
-def _subshell(walk: Walk, node: Node, shell: ShellState) -> None:
-    inner = shell.subshell()
-    shell.status = walk.process(inner, lambda: walk.statements(node, inner))
-    walk.failed(shell)
-
-
 def _negated_command(walk: Walk, node: Node, shell: ShellState) -> None:
     with walk.guard():
         walk.statement(node.named_children[0], shell)
-    shell.status = None if shell.status is None else int(shell.status == 0)
-
-
-def _test_command(walk: Walk, node: Node, shell: ShellState) -> None:
-    shell.status = _status(conditions.test(walk, shell, node))
-    walk.failed(shell)
+    shell.finish(None if shell.status is None else int(shell.status == 0))
 
 
 def _compound_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     if node.children and node.children[0].type == "((":
         value = conditions.arithmetic(walk, shell, node)
-        shell.status = None if value is None else int(value == 0)
+        shell.finish(None if value is None else int(value == 0))
         walk.failed(shell)
     else:
         walk.statements(node, shell)
@@ -79,7 +69,7 @@ def _compound_statement(walk: Walk, node: Node, shell: ShellState) -> None:
 def _function_definition(walk: Walk, node: Node, shell: ShellState) -> None:
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
-        shell.functions[text_of(name)] = Function(body, shell.source)
+        shell.functions[text_of(name)] = Function(body, shell.frame.source)
 
 
 def _if_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -102,11 +92,11 @@ def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     rest = parts[end] if clauses else None
 
     def yes(one: ShellState) -> None:
-        one.status = 0
+        one.finish(0)
         _each(walk, body, one)
 
     def no(one: ShellState) -> None:
-        one.status = 0
+        one.finish(0)
         if rest is None:
             return
         if rest.type == "else_clause":
@@ -157,9 +147,9 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
             for word in expansion.fields(walk, shell, one)
         ]
     else:
-        values = list(shell.positional)
+        values = list(shell.frame.positional)
     for value in values[:MOST_ROUNDS]:
-        shell.variables[text_of(name)] = value
+        shell.variables.set(text_of(name), value)
         if is_known(value):
             if _round(walk, body, shell):
                 return
@@ -215,7 +205,7 @@ def _loop(
     for _ in range(MOST_ROUNDS):
         answer = goes_on(shell)
         if answer is False:
-            shell.status = 0
+            shell.finish(0)
             return
         if answer is None:
             break
@@ -223,7 +213,7 @@ def _loop(
             return
         step(shell)
     for name in assigned_names(body):
-        shell.variables[name] = UNKNOWN
+        shell.variables.set(name, UNKNOWN)
     walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
 
 
@@ -282,15 +272,9 @@ def _body(item: Node) -> list[Node]:
     return [one for one in item.children[closing + 1 :] if one.is_named]
 
 
-def _status(answer: Answer) -> int | None:
-    return None if answer is None else int(not answer)
-
-
 STATEMENTS: dict[str, Callable[[Walk, Node, ShellState], None]] = {
     "list": _list,
-    "subshell": _subshell,
     "negated_command": _negated_command,
-    "test_command": _test_command,
     "compound_statement": _compound_statement,
     "function_definition": _function_definition,
     "if_statement": _if_statement,

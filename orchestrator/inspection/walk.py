@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, programs
 from orchestrator.inspection.commands import COMMANDS
+from orchestrator.inspection.flow import Break, Cause, Continue, Exit, Flow, Return
 from orchestrator.inspection.interface import Answer
 from orchestrator.inspection.run_container import RunContainer
-from orchestrator.inspection.state import (
-    NOWHERE,
-    Break,
-    Continue,
-    Exit,
-    Flow,
-    Return,
-    ShellState,
-    joined,
-)
+from orchestrator.inspection.state import Frame, ShellState
 from orchestrator.inspection.statements import STATEMENTS
+from orchestrator.inspection.streams import NOWHERE
 from orchestrator.inspection.syntax import first_error, line_of, parse, text_of
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -40,6 +33,7 @@ from orchestrator.inspection.trace import (
     is_known,
 )
 from orchestrator.inspection.tree import ImageTree
+from orchestrator.inspection.variables import Variables
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -78,9 +72,7 @@ class ScriptWalk:
 
     def run(self, words: list[str]) -> int | None:
         """Walk the command `words`; return its exit status, None if undecided."""
-        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
-        variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
-        shell = ShellState("bash", self.around.cwd, dict(variables), set(variables))
+        shell = self._shell("bash")
         origin = Place("the bundle's command", 1)
         try:
             return programs.run(self, shell, words, origin)
@@ -94,12 +86,8 @@ class ScriptWalk:
         """Walk the programs started by Python programs, from number `begin` on. Their statuses are
         not followed: a missing program may be no failure."""
         known = len(self.trace.missing)
-        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
         for command in self.trace.commands[begin:]:
-            variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
-            script = command.place.file
-            shell = ShellState(script, self.around.cwd, dict(variables), set(variables))
-            shell.source = script
+            shell = self._shell(command.place.file, command.place.file)
             self._maybe += command.place.maybe
             try:
                 with self.at_line(command.place.line), self.guard():
@@ -115,8 +103,23 @@ class ScriptWalk:
             place = replace(missing.start.place, maybe=True)
             self.trace.missing[at] = replace(missing, start=replace(missing.start, place=place))
 
+    def _shell(self, script: str, source: str = "") -> ShellState:
+        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
+        variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
+        known = Variables(dict(variables), set(variables))
+        return ShellState(Frame(script, source), self.around.cwd, known)
+
+    @contextmanager
+    def testing(self) -> Iterator[None]:
+        """Variables read in here are asked for by a condition."""
+        before, self.in_test = self.in_test, True
+        try:
+            yield
+        finally:
+            self.in_test = before
+
     def place(self, node: Node, shell: ShellState) -> Place:
-        return Place(shell.source, self._line or line_of(node), self._maybe > 0)
+        return Place(shell.frame.source, self._line or line_of(node), self._maybe > 0)
 
     @contextmanager
     def at_line(self, line: int) -> Iterator[None]:
@@ -131,16 +134,16 @@ class ScriptWalk:
         if (text := text_of(node)).startswith("$(("):  # the grammar takes `$((1*2))` in quotes so
             return str(conditions.plain_number(text[3:-2]) or UNKNOWN)
         inner = shell.copy()
-        inner.captured = []
+        output = inner.streams.capture()
         with self.guard():
             try:
                 self.statements(node, inner)
             except (Exit, Return) as end:
-                inner.status = end.status
+                inner.finish(end.status)
             except Flow:
                 pass
-        shell.status = inner.status
-        return "".join(inner.captured or []).rstrip("\n")
+        shell.finish(inner.status)
+        return "".join(output).rstrip("\n")
 
     def arithmetic(self, node: Node, shell: ShellState) -> int | None:
         return conditions.arithmetic(self, shell, node)
@@ -190,6 +193,12 @@ class ScriptWalk:
         if text is not None and not path.startswith("/dev/"):
             self.tree.write(path, text)
 
+    def keep_output(self, shell: ShellState) -> None:
+        """Note the text of the file that gets the shell's standard output."""
+        streams = shell.streams
+        if streams.captured is not None and streams.out.startswith("/"):
+            self.make(streams.out, "".join(streams.captured))
+
     def allow(self, *paths: str) -> None:
         """Note that a script made files executable."""
         self._executable.update(map(self.tree.resolve, filter(is_known, paths)))
@@ -210,22 +219,17 @@ class ScriptWalk:
         self.trace.scripts.setdefault(place, how)
         root = parse(body)
         if "\r\n" in body:
-            start = Start((place,), Place(place, 1, self._maybe > 0), shell.out, shell.err)
+            where = Place(place, 1, self._maybe > 0)
+            start = Start((place,), where, shell.streams.out, shell.streams.err)
             fault = "has lines that end with CR LF: bash takes the CR for a part of their last word"
             self.trace.missing.append(Missing(place, start, fault))
         error = first_error(root)
         if error is not None:
             where = Place(place, line_of(error), self._maybe > 0)
             self.trace.undecided.append(Undecided("a line that cannot be parsed", where))
-        before = shell.source, shell.callers
-        if path != shell.source:  # a started script is its own source already
-            shell.source, shell.callers = path, (shell.source, *shell.callers)
-        try:
-            with self.nested() as fits:
-                if fits:
-                    self.statements(root, shell)
-        finally:
-            shell.source, shell.callers = before
+        with shell.frame.sourcing(path), self.nested() as fits:
+            if fits:
+                self.statements(root, shell)
 
     @contextmanager
     def nested(self) -> Iterator[bool]:
@@ -249,13 +253,17 @@ class ScriptWalk:
 
     def process(self, shell: ShellState, body: Callable[[], None]) -> int | None:
         """Walk the whole life of a shell; return its exit status."""
+        text = shell.streams.captured
         try:
             body()
         except (Exit, Return) as end:
-            shell.status = end.status
+            shell.finish(end.status)
         except Flow:
             pass
-        return self._trapped(shell, "EXIT")
+        status = self._trapped(shell, "EXIT")
+        if shell.streams.captured is not text:
+            self.keep_output(shell)
+        return status
 
     def _trapped(self, shell: ShellState, event: str) -> int | None:
         """Walk the `trap` commands for an event; return the shell's status after them. Raises Exit
@@ -274,7 +282,7 @@ class ScriptWalk:
         except Flow:
             pass
         shell.traps.setdefault(event, (text, line))
-        shell.status = status
+        shell.finish(status)
         return status
 
     def statements(self, node: Node, shell: ShellState) -> None:
@@ -283,7 +291,7 @@ class ScriptWalk:
             if follower is not None and follower.type == "&":
                 with self.guard():
                     shell.jobs.append(self._apart(child, shell))
-                shell.status = 0
+                shell.finish(0)
             else:
                 self.statement(child, shell)
 
@@ -322,8 +330,7 @@ class ScriptWalk:
         try:
             for branch in branches:
                 copy = shell.copy()
-                if copy.captured is not None:
-                    copy.captured = list(copy.captured)
+                copy.streams.detach()
                 try:
                     branch(copy)
                     alive.append(copy)
@@ -333,19 +340,16 @@ class ScriptWalk:
             self._maybe -= 1
         if not alive:
             raise _common(ends)
-        written = shell.captured
-        shell.__dict__.update(joined(shell.copy(), alive).__dict__)
-        if written is not None and shell.captured is not None:
-            written[:], shell.captured = shell.captured, written
+        shell.merge(alive)
 
-    def failed(self, shell: ShellState) -> None:
+    def failed(self, shell: ShellState, cause: Cause = "exit") -> None:
         """End the shell if its last command failed under `set -e`, after its trap."""
         if not shell.status or self._guarded:
             return
         if "ERR" in shell.traps:
             self._trapped(shell, "ERR")
         if "errexit" in shell.options:
-            raise Exit(shell.status)
+            raise Exit(shell.status, cause)
 
     @contextmanager
     def insisting(self, asked: range) -> Iterator[None]:
@@ -363,6 +367,6 @@ def _common(ends: list[Flow]) -> Flow:
     for kind in (Exit, Return):
         same = [one for one in ends if isinstance(one, kind)]
         if len(same) == len(ends):
-            statuses = {one.status for one in same}
+            statuses = {end.status for end in same}
             return kind(statuses.pop() if len(statuses) == 1 else None)
     return next((one for one in ends if isinstance(one, (Break, Continue))), ends[0])
