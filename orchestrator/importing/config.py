@@ -77,10 +77,10 @@ def _ruleset(
         if problem := problem_of(wanted):
             raise UsageError(f"--ruleset {wanted}: {problem}")
         return wanted, ()
-    own = f"{new}.0"
-    problem = problem_of(own)
+    exact = f"{new}.0"
+    problem = problem_of(exact)
     if not problem:
-        return own, ()
+        return exact, ()
     rounds = catalogue.workload(imported.workload)[1].rounds.values()
     known = {part.ruleset for part in rounds if part.ruleset != "own"} | {NEWEST_RULES}
     newest = max(known, key=round_order)

@@ -80,9 +80,9 @@ def read_config(
         for name, value in shell.variables.by_name.items()
         if name in shell.variables.exported and isinstance(value, str)
     }
-    for one in walk.trace.assignments:
-        if FOLDER in environment.get(one.name, ""):
-            raise walk.refused(one.place.file, one.place.line)
+    for assignment in walk.trace.assignments:
+        if FOLDER in environment.get(assignment.name, ""):
+            raise walk.refused(assignment.place.file, assignment.place.line)
     return environment
 
 
@@ -134,7 +134,7 @@ class _ConfigWalk(ScriptWalk):
             super().statement(node, shell)
         except Exit:
             raise self.refused(shell.frame.source, line_of(node)) from None
-        values = [one.value for one in self.trace.assignments[known:]]
+        values = [assignment.value for assignment in self.trace.assignments[known:]]
         if self.trace.undecided or not all(map(is_known, values)):
             raise self.refused(shell.frame.source, line_of(node))
 

@@ -203,9 +203,9 @@ def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> I
 def _facts(
     evaluation: ConfigEnvironment, given: ImportOptions, known: WorkloadRound, accelerator: str
 ) -> dict[str, str]:
-    own = evaluation.name.removeprefix("config_").removesuffix(".sh")
-    shape = _SHAPE.search(own)
-    facts = {"system": own, "config_file": evaluation.name, "accelerator": accelerator}
+    stem = evaluation.name.removeprefix("config_").removesuffix(".sh")
+    shape = _SHAPE.search(stem)
+    facts = {"system": stem, "config_file": evaluation.name, "accelerator": accelerator}
     numbers: dict[str, int] = {
         "nodes": given.nodes,
         "gpus_per_node": given.gpus_per_node,
@@ -220,7 +220,9 @@ def _facts(
     numbers["nodes"] = numbers["nodes"] or 1
     numbers["gpus_per_node"] = numbers["gpus_per_node"] or 8
     for name, variables in _PARALLEL.items():
-        texts = [str(evaluation.env[one]) for one in variables if one in evaluation.env]
+        texts = [
+            str(evaluation.env[variable]) for variable in variables if variable in evaluation.env
+        ]
         numbers[name] = _number(evaluation, known, name, texts[0] if texts else "") or 1
     numbers["micro_batch"] = (
         numbers["micro_batch"] or _number(evaluation, known, "micro_batch") or 0

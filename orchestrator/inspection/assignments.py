@@ -25,7 +25,7 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
     name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name_node is None:
         return ""
-    adds = any(one.type == "+=" for one in node.children)
+    adds = any(child.type == "+=" for child in node.children)
     name = text_of(name_node).partition("[")[0]
     if value_node is not None and value_node.type == "array":
         keyed = _keyed(walk, value_node, shell)
@@ -35,7 +35,9 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
             shell.variables.set(name, mine)
             return name
         items = [
-            word for one in value_node.named_children for word in expansion.fields(walk, shell, one)
+            word
+            for item in value_node.named_children
+            for word in expansion.fields(walk, shell, item)
         ]
         earlier = (
             [before] if isinstance(before, str) else before if isinstance(before, list) else []
@@ -58,8 +60,8 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
 
 def _keyed(walk: Walk, array: Node, shell: ShellState) -> dict[str, str]:
     """Return the elements of ([KEY]=VALUE ...); {} without keys."""
-    items = [one for one in array.named_children if text_of(one).startswith("[")]
-    pairs = (expansion.text(walk, shell, one)[1:].partition("]=") for one in items)
+    items = [item for item in array.named_children if text_of(item).startswith("[")]
+    pairs = (expansion.text(walk, shell, item)[1:].partition("]=") for item in items)
     return {key: value for key, equals, value in pairs if equals}
 
 

@@ -61,19 +61,19 @@ def _declared(shell: ShellState, name: str, keyword: str, flags: str) -> None:
         shell.variables.export(name)
 
 
-def _exit(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    raise Exit(_number(words[1]) if len(words) > 1 else shell.status)
+def _exit(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    raise Exit(_number(argv[1]) if len(argv) > 1 else shell.status)
 
 
-def _return(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    raise Return(_number(words[1]) if len(words) > 1 else shell.status)
+def _return(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    raise Return(_number(argv[1]) if len(argv) > 1 else shell.status)
 
 
-def _break(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _break(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     raise Break
 
 
-def _continue(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _continue(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     raise Continue
 
 
@@ -81,35 +81,35 @@ def _number(text: str) -> int | None:
     return int(text) & 255 if text.lstrip("-").isdigit() else None
 
 
-def _nothing(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _nothing(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     return 0
 
 
-def _fails(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _fails(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     return 1
 
 
-def _unknown(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _unknown(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     return None
 
 
-def _test(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _test(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     """test and [ as the grammar leaves them after assignments on the line before."""
-    inner = words[1:-1] if words[0] == "[" else words[1:]
+    inner = argv[1:-1] if argv[0] == "[" else argv[1:]
     answer = conditions.of_words(walk, shell, inner, node)
     return None if answer is None else int(not answer)
 
 
-def _echo(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest, end = words[1:], "\n"
+def _echo(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest, end = argv[1:], "\n"
     while rest and re.fullmatch(r"-[neE]+", rest[0]):
         end = "" if "n" in rest.pop(0) else end
     shell.streams.write(" ".join(rest) + end)
     return 0
 
 
-def _printf(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = words[1:]
+def _printf(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = argv[1:]
     name = ""
     if rest[:1] == ["-v"] and len(rest) > 1:
         name, rest = rest[1], rest[2:]
@@ -139,19 +139,19 @@ def _formatted(form: str, values: list[str]) -> str:
     return out
 
 
-def _cd(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    target = next((one for one in words[1:] if not one.startswith("-")), "/root")
+def _cd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    target = next((word for word in argv[1:] if not word.startswith("-")), "/root")
     shell.enter(walk.absolute(shell, target))
     return 0
 
 
-def _pwd(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _pwd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     shell.streams.write(shell.cwd + "\n")
     return 0
 
 
-def _set(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = words[1:]
+def _set(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = argv[1:]
     while rest:
         word = rest.pop(0)
         if word == "--":
@@ -169,30 +169,34 @@ def _set(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | N
     return 0
 
 
-def _shift(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
+def _shift(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    count = int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
     return 0 if shell.frame.shift(count) else 1
 
 
-def _source(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    if len(words) < 2:
+def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    if len(argv) < 2:
         return 2
-    path = walk.absolute(shell, words[1])
+    path = walk.absolute(shell, argv[1])
     place = walk.place(node, shell)
     walk.use_path("read", path, place)
     if not is_known(path):
         running = {shell.frame.source, *shell.frame.callers}
-        fitting = [one for one in choices.scripts_of(walk, shell, path) if one not in running]
+        fitting = [
+            script for script in choices.scripts_of(walk, shell, path) if script not in running
+        ]
         fitting = choices.undecided_scripts(walk, "sourced", path, fitting, place)
-        branches = [partial(_sourced, walk, one, f"perhaps sourced by {place}") for one in fitting]
-        walk.either(shell, *branches, lambda one: None)
+        branches = [
+            partial(_sourced, walk, script, f"perhaps sourced by {place}") for script in fitting
+        ]
+        walk.either(shell, *branches, lambda unchanged: None)
         return None
     if walk.tree.text(path) is None:
         if walk.has(path) is True and walk.around.mount_of(path) is None:
             walk.trace.undecided.append(Undecided(f"{path} is sourced, and was not read", place))
         return None if walk.has(path) is not False else 1
     shell.finish(0)
-    with shell.frame.with_arguments(words[2:]) if words[2:] else nullcontext():
+    with shell.frame.with_arguments(argv[2:]) if argv[2:] else nullcontext():
         _sourced(walk, path, f"sourced by {place}", shell)
     return shell.status
 
@@ -204,8 +208,8 @@ def _sourced(walk: Walk, path: str, how: str, shell: ShellState) -> None:
         shell.finish(end.status)
 
 
-def _eval(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    text = " ".join(words[1:])
+def _eval(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    text = " ".join(argv[1:])
     if not is_known(text.partition(" ")[0]):
         place = walk.place(node, shell)
         walk.trace.undecided.append(Undecided("text that only the run knows is evaluated", place))
@@ -216,8 +220,8 @@ def _eval(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
     return shell.status
 
 
-def _exec(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = words[1:]
+def _exec(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = argv[1:]
     while rest and rest[0] in ("-a", "-c", "-l"):
         rest = rest[2 if rest[0] == "-a" else 1 :]
     if not rest:
@@ -226,9 +230,9 @@ def _exec(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
     raise Exit(programs.run(walk, shell, rest, walk.place(node, shell)))
 
 
-def _read(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    names = [one for one in words[1:] if one.isidentifier()] or ["REPLY"]
-    array = "-a" in words or any(re.fullmatch(r"-\w*a", one) for one in words[1:])
+def _read(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    names = [word for word in argv[1:] if word.isidentifier()] or ["REPLY"]
+    array = "-a" in argv or any(re.fullmatch(r"-\w*a", word) for word in argv[1:])
     if shell.streams.stdin is None:
         for name in names:
             shell.variables.set(name, [UNKNOWN] if array else UNKNOWN)
@@ -250,17 +254,17 @@ def _read(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
     return 0
 
 
-def _wait(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _wait(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     """wait, wait PID, wait -n. `$!` has the number of the job behind the sign of unknown parts."""
-    asked = [one for one in words[1:] if not one.startswith("-")]
-    if not asked and "-n" not in words:
+    asked = [word for word in argv[1:] if not word.startswith("-")]
+    if not asked and "-n" not in argv:
         return 0
     number = (asked or [f"{UNKNOWN}{len(shell.jobs) - 1}"])[-1].removeprefix(UNKNOWN)
     return shell.jobs[int(number)] if number.isdigit() and int(number) < len(shell.jobs) else None
 
 
-def _trap(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = [one for one in words[1:] if one != "--"]
+def _trap(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = [word for word in argv[1:] if word != "--"]
     for name in rest[1:]:
         event = "EXIT" if name in ("0", "EXIT") else name.removeprefix("SIG")
         if rest[0] == "-":
@@ -270,27 +274,27 @@ def _trap(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
     return 0
 
 
-def _coproc(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _coproc(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     walk.trace.undecided.append(Undecided("a coprocess is started", walk.place(node, shell)))
     return None
 
 
-def _mapfile(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    name = next((one for one in reversed(words[1:]) if one.isidentifier()), "MAPFILE")
+def _mapfile(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    name = next((word for word in reversed(argv[1:]) if word.isidentifier()), "MAPFILE")
     lines = shell.streams.stdin
     shell.variables.set(name, [UNKNOWN] if lines is None else list(lines))
     return 0
 
 
-def _builtin(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    found = BUILTINS.get(words[1]) if len(words) > 1 else _nothing
-    return found(walk, shell, words[1:], node) if found else 1
+def _builtin(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    run = BUILTINS.get(argv[1]) if len(argv) > 1 else _nothing
+    return run(walk, shell, argv[1:], node) if run else 1
 
 
-def _command(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _command(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     """command NAME, command -v NAME, type NAME, hash NAME."""
-    rest = [one for one in words[1:] if not one.startswith("-")]
-    asks = words[0] != "command" or any(one in ("-v", "-V") for one in words[1:])
+    rest = [word for word in argv[1:] if not word.startswith("-")]
+    asks = argv[0] != "command" or any(word in ("-v", "-V") for word in argv[1:])
     if not rest:
         return 0
     if not asks:
@@ -306,19 +310,19 @@ def _command(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int
     return 1 if walk.tree.complete and is_known(name) else None
 
 
-def _declare(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _declare(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     """declare -p NAME, and declarations that the grammar takes for commands."""
-    flags = "".join(one for one in words[1:] if one.startswith("-"))
-    names = [one for one in words[1:] if not one.startswith("-")]
-    if "p" in flags or "F" in flags or ("f" in flags and words[0] == "declare"):
+    flags = "".join(word for word in argv[1:] if word.startswith("-"))
+    names = [word for word in argv[1:] if not word.startswith("-")]
+    if "p" in flags or "F" in flags or ("f" in flags and argv[0] == "declare"):
         known = shell.functions if "f" in flags.lower() else shell.variables.by_name
         shell.streams.write(UNKNOWN)
-        return int(any(one not in known for one in names))
+        return int(any(name not in known for name in names))
     for word in names:
         name, equals, value = word.partition("=")
         if equals:
             shell.variables.set(name, value)
-        if words[0] == "export" or "x" in flags:
+        if argv[0] == "export" or "x" in flags:
             shell.variables.export(name)
     return 0
 

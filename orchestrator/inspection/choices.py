@@ -34,9 +34,9 @@ def scripts_of(walk: Walk, shell: ShellState, path: str) -> list[str]:
         return []
     pattern = path.replace(UNKNOWN, "*")
     return sorted(
-        one.path
-        for one in walk.tree
-        if one.content and _fits(one.path, pattern) and interpreter(walk, one.path) == "shell"
+        file.path
+        for file in walk.tree
+        if file.content and _fits(file.path, pattern) and interpreter(walk, file.path) == "shell"
     )
 
 
@@ -53,8 +53,8 @@ def undecided_scripts(
 
 def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | None:
     """Return the folder for a partly known path, if a document of the run names it."""
-    folders = {posixpath.dirname(one.path) for one in walk.tree}
-    fitting = [f"{one}/" for one in folders if _fits(one, pattern.replace(UNKNOWN, "*"))]
+    folders = {posixpath.dirname(file.path) for file in walk.tree}
+    fitting = [f"{folder}/" for folder in folders if _fits(folder, pattern.replace(UNKNOWN, "*"))]
     named = by_document(walk, shell, fitting, f"{pattern}/")
     return named[0].rstrip("/") if len(named) == 1 else None
 
@@ -62,7 +62,11 @@ def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | Non
 def by_document(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
     """Return paths whose unknown folder is a value in a YAML document of the run."""
     documents = [value for value in shell.variables.by_name.values() if isinstance(value, str)]
-    texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
+    texts = [
+        walk.tree.text(document) or ""
+        for document in documents
+        if document.endswith((".yaml", ".yml"))
+    ]
     values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}
     at = [number for number, part in enumerate(pattern.split("/")[:-1]) if UNKNOWN in part]
     return [path for path in paths if at and path.split("/")[at[0]] in values]

@@ -31,7 +31,7 @@ def _variable_assignments(walk: Walk, node: Node, shell: ShellState) -> None:
 
 
 def _variable_assignment(walk: Walk, node: Node, shell: ShellState) -> None:
-    substitutes = "command_substitution" in {one.type for one in _below(node)}
+    substitutes = "command_substitution" in {part.type for part in _below(node)}
     assign(walk, node, shell)
     if not substitutes:
         shell.finish(0)
@@ -65,38 +65,38 @@ def _redirected_command(
     walk: Walk, node: Node, redirects: Sequence[Node], shell: ShellState
 ) -> None:
     name_node = node.child_by_field_name("name")
-    assignments = [one for one in node.named_children if one.type == "variable_assignment"]
+    assignments = [child for child in node.named_children if child.type == "variable_assignment"]
     if name_node is not None and assignments and _are_apart(assignments[-1], name_node):
-        for one in assignments:
-            _variable_assignment(walk, one, shell)
+        for assignment in assignments:
+            _variable_assignment(walk, assignment, shell)
         assignments = []
-    words = expansion.fields(walk, shell, name_node) if name_node is not None else []
+    argv = expansion.fields(walk, shell, name_node) if name_node is not None else []
     for child in node.children_by_field_name("argument"):
-        words += expansion.fields(walk, shell, child)
-    runs_here = not words or words[0] in shell.functions or words[0] in builtins.BUILTINS
+        argv += expansion.fields(walk, shell, child)
+    runs_here = not argv or argv[0] in shell.functions or argv[0] in builtins.BUILTINS
     target = shell if runs_here or not assignments else shell.copy()
-    with target.variables.restored(map(name_of, assignments) if words else ()):
-        for one in assignments:
-            target.variables.export(assign(walk, one, target))
-        mine = [one for one in node.named_children if one.type.endswith("_redirect")]
-        if words == ["exec"]:  # of the shell itself, from here on
+    with target.variables.restored(map(name_of, assignments) if argv else ()):
+        for assignment in assignments:
+            target.variables.export(assign(walk, assignment, target))
+        mine = [child for child in node.named_children if child.type.endswith("_redirect")]
+        if argv == ["exec"]:  # of the shell itself, from here on
             redirect(walk, [*mine, *redirects], shell)
             shell.finish(0)
             return
         with redirected(walk, [*mine, *redirects], target, is_simple=True):
-            if words:
-                _call(walk, words, node, target)
+            if argv:
+                _call(walk, argv, node, target)
     shell.finish(target.status)
 
 
-def _call(walk: Walk, words: list[str], node: Node, shell: ShellState) -> None:
-    name = words[0]
+def _call(walk: Walk, argv: list[str], node: Node, shell: ShellState) -> None:
+    name = argv[0]
     if name in shell.functions:
-        _function(walk, shell.functions[name], words[1:], shell)
+        _function(walk, shell.functions[name], argv[1:], shell)
     elif name in builtins.BUILTINS:
-        shell.finish(builtins.BUILTINS[name](walk, shell, words, node))
+        shell.finish(builtins.BUILTINS[name](walk, shell, argv, node))
     else:
-        shell.finish(programs.run(walk, shell, words, walk.place(node, shell)))
+        shell.finish(programs.run(walk, shell, argv, walk.place(node, shell)))
     shell.variables.set("PIPESTATUS", [_text(shell.status)])
 
 
@@ -169,7 +169,7 @@ def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node
         partial(walk.statement, stage) for stage in stages[:-1]
     ]
     steps.append(partial(redirect_of, walk, stages[-1], redirects))
-    texts = [text_of(one) for one in stages]
+    texts = [text_of(stage) for stage in stages]
     texts[-1] = " ".join([texts[-1], *map(text_of, redirects)])
     piped(walk, steps, texts, with_errors, shell)
 
@@ -200,7 +200,7 @@ def piped(
         with walk.guard():
             statuses.append(walk.process(inner, partial(step, inner)))
         text = lines_of("".join(output))
-    shell.variables.set("PIPESTATUS", [_text(one) for one in statuses])
+    shell.variables.set("PIPESTATUS", [_text(status) for status in statuses])
     shell.finish(_of_pipe(statuses, "pipefail" in shell.options))
     walk.failed(shell)
 
@@ -229,7 +229,7 @@ def _text(status: int | None) -> str:
 def _of_pipe(statuses: list[int | None], pipefail: bool) -> int | None:
     if not pipefail:
         return statuses[-1]
-    known = [one for one in statuses if one]
+    known = [status for status in statuses if status]
     if known:
         return known[-1]
     return None if None in statuses else 0

@@ -40,7 +40,7 @@ def _all(left: Answer, right: Answer) -> Answer:
 
 def test(walk: Walk, shell: ShellState, node: Node) -> Answer:
     """Return the answer of a `test_command`."""
-    body = [one for one in node.children if one.type not in ("[", "]", "[[", "]]")]
+    body = [child for child in node.children if child.type not in ("[", "]", "[[", "]]")]
     single = bool(node.children) and node.children[0].type == "["
     with walk.testing():
         return _expression(walk, shell, body[0], single=single) if body else False
@@ -130,17 +130,17 @@ def insist(walk: Walk, asked: range) -> None:
             walk.trace.reads[at] = Read(read.name, "required", False, read.place)
 
 
-def of_words(walk: Walk, shell: ShellState, words: Sequence[str], node: Node) -> Answer:
+def of_words(walk: Walk, shell: ShellState, operands: Sequence[str], node: Node) -> Answer:
     """Return the answer of `test` or `[` as a plain command."""
-    if words[:1] == ["!"]:
-        return negated(of_words(walk, shell, words[1:], node))
-    if len(words) == 1:
-        return bool(words[0]) if is_known(words[0]) else None
-    if len(words) == 2:
-        return _of_operand(walk, shell, words[0], words[1], node)
-    if len(words) != 3:
-        return None if words else False
-    left, sign, right = words
+    if operands[:1] == ["!"]:
+        return negated(of_words(walk, shell, operands[1:], node))
+    if len(operands) == 1:
+        return bool(operands[0]) if is_known(operands[0]) else None
+    if len(operands) == 2:
+        return _of_operand(walk, shell, operands[0], operands[1], node)
+    if len(operands) != 3:
+        return None if operands else False
+    left, sign, right = operands
     if sign in _NUMBERS:
         return _compared(sign, left, right)
     if not is_known(left + right) or sign not in ("=", "==", "!="):
@@ -254,7 +254,7 @@ def calculated(left: int, sign: str, right: int) -> int | None:
 
 def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     body = text_of(node)
-    operand = next((one for one in node.named_children if one.type != "test_operator"), None)
+    operand = next((child for child in node.named_children if child.type != "test_operator"), None)
     if operand is not None and operand.type == "binary_expression":
         return None  # the grammar takes -1 + 2 for -(1 + 2)
     value = arithmetic(walk, shell, operand) if operand else None

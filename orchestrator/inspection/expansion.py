@@ -77,10 +77,10 @@ def value_of(shell: ShellState, name: str) -> Value | None:
 
 def fields(walk: Walk, shell: ShellState, node: Node) -> list[str]:
     """Return the words that an argument becomes."""
-    words = _fields(walk, shell, node)
+    expanded = _fields(walk, shell, node)
     if node.type in ("word", "concatenation") and _GLOB.search(_literal(node)):
-        return [name for word in words for name in _matches(walk, shell, word)]
-    return words
+        return [name for word in expanded for name in _matches(walk, shell, word)]
+    return expanded
 
 
 def text(walk: Walk, shell: ShellState, node: Node) -> str:
@@ -98,10 +98,12 @@ def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
     """Return the image's files that match a pattern, or the pattern itself."""
     if not _GLOB.search(word) or not is_known(word):
         return [word]
-    found = ["/" if word.startswith("/") else ""]
+    paths = ["/" if word.startswith("/") else ""]
     for part in word.strip("/").split("/"):
-        found = [one for folder in found for one in _names(walk, shell, folder, part)][:MOST_NAMES]
-    return found or [word]
+        paths = [path for folder in paths for path in _names(walk, shell, folder, part)][
+            :MOST_NAMES
+        ]
+    return paths or [word]
 
 
 def _names(walk: Walk, shell: ShellState, folder: str, pattern: str) -> list[str]:
@@ -120,7 +122,9 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     kind = node.type
     if kind in ("word", "extglob_pattern", "number", "regex", "test_operator", "file_descriptor"):
         if node.named_children and kind == "number":
-            return _joined([_fields(walk, shell, one, split=split) for one in node.named_children])
+            return _joined(
+                [_fields(walk, shell, child, split=split) for child in node.named_children]
+            )
         return [re.sub(r"\\(.)", r"\1", text_of(node))]
     if kind == "raw_string":
         return [text_of(node)[1:-1]]
@@ -129,7 +133,7 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     if kind in ("string", "translated_string"):
         return _quoted(walk, shell, node)
     if kind == "concatenation":
-        return _joined([_fields(walk, shell, one, split=split) for one in node.children])
+        return _joined([_fields(walk, shell, child, split=split) for child in node.children])
     if kind in ("simple_expansion", "expansion"):
         return _split(_expanded(walk, shell, node), split)
     if kind == "command_substitution":
@@ -142,7 +146,7 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     if kind in ("command_name", "variable_name", "special_variable_name") and not node.children:
         return [text_of(node)]
     if node.children:
-        return _joined([_fields(walk, shell, one, split=split) for one in node.children])
+        return _joined([_fields(walk, shell, child, split=split) for child in node.children])
     return [text_of(node)]
 
 
@@ -167,14 +171,14 @@ def _split(values: Sequence[str], split: bool) -> list[str]:
 
 def _joined(parts: Sequence[list[str]]) -> list[str]:
     """Join neighbours without a blank between them."""
-    words: list[str] = []
+    joined: list[str] = []
     for part in parts:
-        if part and words:
-            words[-1] += part[0]
-            words.extend(part[1:])
+        if part and joined:
+            joined[-1] += part[0]
+            joined.extend(part[1:])
         else:
-            words.extend(part)
-    return words
+            joined.extend(part)
+    return joined
 
 
 def _quoted(walk: Walk, shell: ShellState, node: Node) -> list[str]:
@@ -194,25 +198,25 @@ def heredoc(walk: Walk, shell: ShellState, body: Node) -> str:
 
 def _mixed(walk: Walk, shell: ShellState, node: Node, begin: int, end: int) -> list[str]:
     source = node.text or b""
-    words = [""]
+    parts = [""]
     for child in node.named_children:
         if child.type in ("string_content", "heredoc_content"):
             continue
         first, last = child.start_byte - node.start_byte, child.end_byte - node.start_byte
         raw = source[first:last]  # the grammar counts blanks before ${ to the expansion
-        words[-1] += _unescaped(source[begin:first] + raw[: len(raw) - len(raw.lstrip())])
+        parts[-1] += _unescaped(source[begin:first] + raw[: len(raw) - len(raw.lstrip())])
         begin = last
         if child.type in ("simple_expansion", "expansion"):
             values = _expanded(walk, shell, child, quoted=True)
         else:
             values = _fields(walk, shell, child, split=False)
         if values:
-            words[-1] += values[0]
-            words.extend(values[1:])
-        elif words == [""] and begin >= end and _LIST.fullmatch(source[1:-1]):
+            parts[-1] += values[0]
+            parts.extend(values[1:])
+        elif parts == [""] and begin >= end and _LIST.fullmatch(source[1:-1]):
             return []  # "$@" without arguments is no word
-    words[-1] += _unescaped(source[begin:end])
-    return words
+    parts[-1] += _unescaped(source[begin:end])
+    return parts
 
 
 def _unescaped(raw: bytes) -> str:
@@ -224,8 +228,8 @@ def _unescaped(raw: bytes) -> str:
 
 def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False) -> list[str]:
     """Return the values of $NAME or ${NAME...}; [] if empty or not set."""
-    children = [one for one in node.children if one.type not in ("$", "${", "}")]
-    operators = [text_of(one) for one in children]
+    children = [child for child in node.children if child.type not in ("$", "${", "}")]
+    operators = [text_of(child) for child in children]
     prefix = operators[0] if operators and operators[0] in ("#", "!") and len(children) > 1 else ""
     if prefix:
         children, operators = children[1:], operators[1:]
@@ -244,7 +248,7 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
     if operator in _DEFAULTS | _REQUIRED:
         return _with_default(walk, shell, name_node, values, operator, rest[1:])
     if operator:
-        argument = "".join(text(walk, shell, one) for one in rest[1:])
+        argument = "".join(text(walk, shell, node) for node in rest[1:])
         if operator == ":" and _is_all(name_node):
             return _part(values, argument, of_arguments=text_of(name_node) in ("@", "*"))
         return [_changed(value, operator, argument) for value in values]
@@ -311,7 +315,7 @@ def _element(value: Value, index: str) -> list[str]:
 
 def _length(values: list[str], node: Node) -> str:
     if _is_all(node):
-        return UNKNOWN if any(not is_known(one) for one in values) else str(len(values))
+        return UNKNOWN if any(not is_known(value) for value in values) else str(len(values))
     joined = "".join(values)
     return str(len(joined)) if is_known(joined) else UNKNOWN
 
@@ -347,7 +351,7 @@ def _with_default(
 
 
 def _argument(walk: Walk, shell: ShellState, nodes: list[Node]) -> str:
-    return "".join(text(walk, shell, one) for one in nodes)
+    return "".join(text(walk, shell, node) for node in nodes)
 
 
 def _changed(value: str, operator: str, argument: str) -> str:

@@ -77,8 +77,8 @@ def findings(contract: Contract, given: Given) -> list[ContractFinding]:
         _user,
         _platform,
     )
-    found = list(dict.fromkeys(one for rule in rules for one in rule(contract, given)))
-    return sorted(found, key=lambda one: ORDER.index(one.severity))
+    results = list(dict.fromkeys(finding for rule in rules for finding in rule(contract, given)))
+    return sorted(results, key=lambda finding: ORDER.index(finding.severity))
 
 
 def _missing(contract: Contract, given: Given) -> Iterator[ContractFinding]:
@@ -155,7 +155,7 @@ def _concerns(contract: Contract, given: Given, read: Read) -> bool:
 def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     if contract.training is None or contract.training.place.maybe:
         return
-    read = {one.name for one in contract.trace.reads}
+    read = {read.name for read in contract.trace.reads}
     for name in sorted(given.configured - read - BY_LAUNCHERS):
         if OF_LIBRARIES.match(name) or name in contract.tree.mentions or _is_named(contract, name):
             continue
@@ -183,11 +183,11 @@ def _is_named(contract: Contract, name: str) -> bool:
 def _overwritten(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     mine = given.around.environment
     last = {
-        one.name: one
-        for one in contract.trace.assignments
-        if one.name in given.configured | {"SEED", "MASTER_ADDR", "MASTER_PORT"}
+        assignment.name: assignment
+        for assignment in contract.trace.assignments
+        if assignment.name in given.configured | {"SEED", "MASTER_ADDR", "MASTER_PORT"}
     }
-    forced = {one.name for one in contract.trace.assignments if one.forced}
+    forced = {assignment.name for assignment in contract.trace.assignments if assignment.forced}
     for name, assignment in last.items():
         if name not in forced or name not in mine or assignment.value == mine[name]:
             continue
@@ -288,8 +288,8 @@ def _records_lost(contract: Contract, out: str) -> str:
 
 
 def _filters(out: str) -> list[tuple[str, str]]:
-    found = _FILTER.findall(out) if out.startswith("|") else []
-    return [(options, next(filter(None, patterns), "")) for options, *patterns in found]
+    filters = _FILTER.findall(out) if out.startswith("|") else []
+    return [(options, next(filter(None, patterns), "")) for options, *patterns in filters]
 
 
 def _lets_through(pattern: str, options: str, line: str) -> bool | None:
@@ -298,10 +298,10 @@ def _lets_through(pattern: str, options: str, line: str) -> bool | None:
         return None
     fixed = re.search(r"\s-\w*F", options) is not None
     try:
-        found = pattern in line if fixed else bool(re.search(pattern.replace("\\|", "|"), line))
+        matches = pattern in line if fixed else bool(re.search(pattern.replace("\\|", "|"), line))
     except re.error:
         return None
-    return found is not bool(re.search(r"\s-\w*v|--invert", options))
+    return matches is not bool(re.search(r"\s-\w*v|--invert", options))
 
 
 def _shown_by(given: Given) -> str:
@@ -445,17 +445,17 @@ def _misled(
 
 def _options(start: Start) -> dict[str, str]:
     """Return torchrun's options: name, with underscores, -> value."""
-    words = list(start.words)
-    found: dict[str, str] = {}
-    while words and not words[0].endswith(".py"):
-        word = words.pop(0)
+    argv = list(start.words)
+    options: dict[str, str] = {}
+    while argv and not argv[0].endswith(".py"):
+        word = argv.pop(0)
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
-        if not equals and words and not words[0].startswith("-"):
-            value = words[0]
-        found[name.replace("-", "_")] = value
-    return found
+        if not equals and argv and not argv[0].startswith("-"):
+            value = argv[0]
+        options[name.replace("-", "_")] = value
+    return options
 
 
 # ---- paths ----
@@ -469,10 +469,10 @@ def _paths(contract: Contract, given: Given) -> Iterator[ContractFinding]:
         if mount is None:
             yield from _unprovided(contract, given, use)
             continue
-        for one in _of_mount(given, use, mount.place, mount.read_only, made, mount.holds):
-            if (one.kind, one.what) not in seen:
-                seen.add((one.kind, one.what))
-                yield one
+        for finding in _of_mount(given, use, mount.place, mount.read_only, made, mount.holds):
+            if (finding.kind, finding.what) not in seen:
+                seen.add((finding.kind, finding.what))
+                yield finding
 
 
 def _of_mount(
@@ -535,10 +535,10 @@ def _of_mount(
 def _is_promised(path: str, holds: tuple[str, ...]) -> bool:
     known = path.partition(shown("\ue000"))[0] if is_known(path) else path.split("\ue000")[0]
     return any(
-        (one + "/").startswith(known.rstrip("/") + "/")
-        or one.startswith(known)
-        or known.startswith(one + "/")
-        for one in holds
+        (promised + "/").startswith(known.rstrip("/") + "/")
+        or promised.startswith(known)
+        or known.startswith(promised + "/")
+        for promised in holds
     )
 
 

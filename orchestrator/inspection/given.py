@@ -65,7 +65,7 @@ def given_by(entry: Entry) -> Given:
         entry.launch.verbose,
         frozenset(entry.pass_env),
         frozenset(entry.launch.unset),
-        frozenset(one.env for one in entry.logged if one.env),
+        frozenset(logged.env for logged in entry.logged if logged.env),
         entry.is_offline,
         {name: str(value) for name, value in entry.documents.stack.offline.items()},
         _start_on(entry, 1) if entry.nodes > 1 else None,

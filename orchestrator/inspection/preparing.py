@@ -48,7 +48,7 @@ def inspect_for_preparation(
     entries have a result there. Raises EngineError or OSError.
     """
     known = find_image(client, image)
-    wanted = {entry_name(one.system, one.workload, one.round): one for one in entries}
+    wanted = {entry_name(entry.system, entry.workload, entry.round): entry for entry in entries}
     if known is None or all(kept_path(folder, known.id, name).exists() for name in wanted):
         return {}
     givens = {name: given_by(entry) for name, entry in wanted.items()}
@@ -64,7 +64,7 @@ def inspect_for_preparation(
 def _of_step(tree: ImageTree, step: StepCommand) -> str:
     around = RunContainer({}, tuple(Mounted(place) for place in step.mounts), step.workdir)
     contract = contract_of(tree, ("bash", "-c", step.text), around)
-    missing = [one for one in contract.trace.missing if not one.start.place.maybe]
+    missing = [program for program in contract.trace.missing if not program.start.place.maybe]
     if not missing:
         return ""
     return missing[0].fault or f"the image has no {missing[0].what}"

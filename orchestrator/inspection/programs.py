@@ -97,43 +97,43 @@ _QUIET = FILTERS | {
 """Programs of every system, without meaning for the contract."""
 
 
-def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
+def run(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
     """Walk a program; return its exit status, None if only the run knows."""
-    words = _unwrapped(walk, shell, words, place)
-    if not words:
+    argv = _unwrapped(walk, shell, argv, place)
+    if not argv:
         return 0
-    if words[0] in ("{", "}"):  # of a construct that the grammar does not know
+    if argv[0] in ("{", "}"):  # of a construct that the grammar does not know
         return None
-    if not is_known(words[0]):
+    if not is_known(argv[0]):
         walk.trace.undecided.append(Undecided("which program is started here", place))
         shell.streams.write(UNKNOWN)
         return None
-    name = posixpath.basename(words[0])
-    if name in SHELLS and "/" not in words[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
-        return _shell(walk, shell, words, place)
-    path = _find(walk, shell, words[0])
-    if path and "/" in words[0] and not walk.may_execute(path):
+    name = posixpath.basename(argv[0])
+    if name in SHELLS and "/" not in argv[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
+        return _shell(walk, shell, argv, place)
+    path = _find(walk, shell, argv[0])
+    if path and "/" in argv[0] and not walk.may_execute(path):
         fault = "is not executable, and is started by its name"
-        walk.trace.missing.append(Missing(path, _start(walk, shell, words, place), fault))
+        walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place), fault))
         return 126
     script = path and interpreter(walk, path)
     if script == "shell" and path:
-        return walk.script(path, words[1:], shell, f"started by {place}")
+        return walk.script(path, argv[1:], shell, f"started by {place}")
     if script == "python" and path:
-        return _python(walk, shell, ["python3", path, *words[1:]], place)
-    if _is_python(words):
-        return _python(walk, shell, words, place)
-    effects.look_for_downloads(walk, shell, words, place)
-    effects.look_for_paths(walk, shell, name, words, place)
-    effects.look_for_copies(walk, shell, name, words, place)
-    shell.streams.write(effects.output(walk, shell, name, words))
-    if path is None and _is_missing(walk, shell, words[0]):
-        walk.trace.missing.append(Missing(words[0], _start(walk, shell, words, place)))
+        return _python(walk, shell, ["python3", path, *argv[1:]], place)
+    if _is_python(argv):
+        return _python(walk, shell, argv, place)
+    effects.look_for_downloads(walk, shell, argv, place)
+    effects.look_for_paths(walk, shell, name, argv, place)
+    effects.look_for_copies(walk, shell, name, argv, place)
+    shell.streams.write(effects.output(walk, shell, name, argv))
+    if path is None and _is_missing(walk, shell, argv[0]):
+        walk.trace.missing.append(Missing(argv[0], _start(walk, shell, argv, place)))
         return 127
     if name not in _QUIET:
-        return _started(walk, shell, words, place)
+        return _started(walk, shell, argv, place)
     if name in ("mkdir", "touch"):
-        return effects.status_of_making(walk, shell, words)
+        return effects.status_of_making(walk, shell, argv)
     if name in ("rm", "rmdir", "sleep", "sync", "chmod", "basename", "dirname"):
         return 0
     return 0 if name in FILTERS and name not in ("grep", "egrep") else None
@@ -145,9 +145,9 @@ def _forget(walk: Walk, shell: ShellState, names: set[str], place: Place) -> Non
         shell.variables.unset(name)
 
 
-def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) -> list[str]:
+def _unwrapped(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> list[str]:
     """Return the program behind env, timeout and the like."""
-    rest = list(words)
+    rest = list(argv)
     while rest:
         name = posixpath.basename(rest[0])
         if name == "env":
@@ -190,8 +190,8 @@ def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
     return posixpath.basename(word) not in _QUIET | {"git", "wget", "curl", "pip", "pip3"}
 
 
-def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    rest = words[1:]
+def _shell(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
+    rest = argv[1:]
     options: set[str] = set()
     while rest and rest[0].startswith(("-", "+")) and rest[0] != "--":
         option = rest.pop(0)
@@ -203,7 +203,7 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
             options.add(rest.pop(0))
     rest = rest[1:] if rest[:1] == ["--"] else rest
     if not rest or "-s" in options:
-        return _from_stdin(walk, shell, words, rest, place)
+        return _from_stdin(walk, shell, argv, rest, place)
     path = walk.absolute(shell, rest[0])
     walk.use_path("read", path, place)
     if not is_known(path):
@@ -212,7 +212,7 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
         if walk.around.mount_of(path) or walk.has(path) is not False:
             walk.trace.undecided.append(Undecided(f"the script {path} was not read", place))
             return None
-        walk.trace.missing.append(Missing(path, _start(walk, shell, words, place)))
+        walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place)))
         return 127
     return walk.script(path, rest[1:], shell, f"started by {place}")
 
@@ -228,12 +228,12 @@ def _one_of(
     fitting = undecided_scripts(walk, "started", path, named or fitting, place)
 
     def started(script: str) -> Callable[[ShellState], None]:
-        def branch(one: ShellState) -> None:
-            walk.script(script, arguments, one, f"perhaps started by {place}")
+        def branch(inner: ShellState) -> None:
+            walk.script(script, arguments, inner, f"perhaps started by {place}")
 
         return branch
 
-    walk.either(shell, *map(started, fitting), lambda one: None)
+    walk.either(shell, *map(started, fitting), lambda unchanged: None)
     return None
 
 
@@ -246,10 +246,10 @@ def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int |
 
 
 def _from_stdin(
-    walk: Walk, shell: ShellState, words: list[str], arguments: list[str], place: Place
+    walk: Walk, shell: ShellState, argv: list[str], arguments: list[str], place: Place
 ) -> int | None:
     if shell.streams.stdin is None or not all(map(is_known, shell.streams.stdin)):
-        why = f"text that only the run knows is given to `{shown(' '.join(words))}`"
+        why = f"text that only the run knows is given to `{shown(' '.join(argv))}`"
         walk.trace.undecided.append(Undecided(why, place))
         return None
     text = "\n".join(shell.streams.stdin) + "\n"
@@ -265,50 +265,50 @@ def _read_aloud(
         return walk.process(child, lambda: walk.statements(parse(text), child))
 
 
-def _start(walk: Walk, shell: ShellState, words: list[str], place: Place) -> Start:
-    script = script_of(words, shell.cwd, walk.tree, _search(shell)) if _is_python(words) else None
+def _start(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> Start:
+    script = script_of(argv, shell.cwd, walk.tree, _search(shell)) if _is_python(argv) else None
     streams, exported = shell.streams, frozenset(shell.variables.exported)
-    return Start(tuple(words), place, streams.out, streams.err, shell.cwd, exported, script or "")
+    return Start(tuple(argv), place, streams.out, streams.err, shell.cwd, exported, script or "")
 
 
-def _is_python(words: list[str]) -> bool:
-    name = posixpath.basename(words[0])
+def _is_python(argv: list[str]) -> bool:
+    name = posixpath.basename(argv[0])
     return name in LAUNCHERS or _PYTHON.fullmatch(name) is not None
 
 
-def _started(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    walk.trace.starts.append(_start(walk, shell, words, place))
+def _started(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
+    walk.trace.starts.append(_start(walk, shell, argv, place))
     return walk.statuses.get((place.file, place.line))
 
 
-def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    if "pip" in words[1:4]:
-        at = words.index("pip")
-        if words[at - 1] == "-m":
-            effects.look_for_downloads(walk, shell, words[at:], place)
+def _python(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
+    if "pip" in argv[1:4]:
+        at = argv.index("pip")
+        if argv[at - 1] == "-m":
+            effects.look_for_downloads(walk, shell, argv[at:], place)
             return None
-    if (path := script_of(words, shell.cwd, walk.tree, _search(shell))) is not None:
+    if (path := script_of(argv, shell.cwd, walk.tree, _search(shell))) is not None:
         walk.use_path("read", path, place)
         if walk.has(path) is False:
-            walk.trace.missing.append(Missing(path, _start(walk, shell, words, place)))
+            walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place)))
             return 2
         if walk.tree.text(path) is not None:
             walk.trace.scripts.setdefault(walk.tree.resolve(path), f"started by {place}")
         elif walk.tree.get(path) is not None:
             walk.trace.undecided.append(Undecided(f"the program {path} was not read", place))
-    elif (text := _given_text(shell, words)) is not None:
+    elif (text := _given_text(shell, argv)) is not None:
         walk.trace.python.append(PythonText(text, place))
-    elif words[1:] in ([], ["-"]) or "--no-python" in words or "--no_python" in words:
-        walk.trace.undecided.append(Undecided(f"the program of `{' '.join(words)}`", place))
+    elif argv[1:] in ([], ["-"]) or "--no-python" in argv or "--no_python" in argv:
+        walk.trace.undecided.append(Undecided(f"the program of `{' '.join(argv)}`", place))
     shell.streams.write(UNKNOWN)
-    return _started(walk, shell, words, place)
+    return _started(walk, shell, argv, place)
 
 
-def python_words(words: list[str]) -> tuple[str, str]:
+def python_words(argv: list[str]) -> tuple[str, str]:
     """Return (`file`, path), (`module`, name) or (`text`, program) of a Python or torchrun command;
     ("", "") for a bare interpreter."""
-    launcher = posixpath.basename(words[0]) in LAUNCHERS
-    rest = words[1:]
+    launcher = posixpath.basename(argv[0]) in LAUNCHERS
+    rest = argv[1:]
     while rest:
         word = rest.pop(0)
         if word.endswith(".py"):
@@ -326,10 +326,10 @@ def python_words(words: list[str]) -> tuple[str, str]:
     return "", ""
 
 
-def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
+def script_of(argv: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
     """Return the file that a Python or torchrun command runs; else None, also for a module
     missing in `cwd` and `search`."""
-    kind, name = python_words(words)
+    kind, name = python_words(argv)
     if kind == "file":
         path = posixpath.join(cwd, name)
         return posixpath.normpath(path) if is_known(path) else path
@@ -345,14 +345,14 @@ def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) ->
 
 def _search(shell: ShellState) -> list[str]:
     folders = (shell.variables.scalar("PYTHONPATH") or "").split(":")
-    return [one for one in folders if one.startswith("/") and is_known(one)]
+    return [folder for folder in folders if folder.startswith("/") and is_known(folder)]
 
 
-def _given_text(shell: ShellState, words: list[str]) -> str | None:
+def _given_text(shell: ShellState, argv: list[str]) -> str | None:
     """Return the program after -c, or in a known standard input."""
-    kind, text = python_words(words)
+    kind, text = python_words(argv)
     if kind == "text":
         return text
-    if words[1:] in ([], ["-"]) and shell.streams.stdin is not None:
+    if argv[1:] in ([], ["-"]) and shell.streams.stdin is not None:
         return "\n".join(shell.streams.stdin)
     return None

@@ -60,7 +60,7 @@ def follow(
     script: str,
     environment: dict[str, str],
     maybe: bool,
-    words: Sequence[str] = (),
+    argv: Sequence[str] = (),
     folders: Sequence[str] = (),
 ) -> None:
     """Read a Python script and its imports from its folder and `folders`. `words` are those of its
@@ -85,7 +85,7 @@ def follow(
             trace.undecided.append(Undecided("Python that cannot be parsed", Place(path, 1, maybe)))
             continue
         if path == script:
-            module = _WithArguments(module, words).visit(module)
+            module = _WithArguments(module, argv).visit(module)
         read_module(module, Place(path, 1, maybe), trace, environment)
         pending.extend(_imports(tree, module, path, roots))
 
@@ -93,20 +93,22 @@ def follow(
 class _WithArguments(ast.NodeTransformer):
     """Replaces `args.NAME` by a known value from the program's start."""
 
-    def __init__(self, module: ast.Module, words: Sequence[str]) -> None:
+    def __init__(self, module: ast.Module, argv: Sequence[str]) -> None:
         self._names = {"args"}
         self._values: dict[str, str] = {}
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and _called(node)[0] == "add_argument":
                 self._add_default(node)
-        for at, word in enumerate(words):
+        for at, word in enumerate(argv):
             name, equals, value = word.partition("=")
             if name.startswith("--"):
-                value = value if equals else next(iter(words[at + 1 :]), "")
+                value = value if equals else next(iter(argv[at + 1 :]), "")
                 self._values[name[2:].replace("-", "_")] = value
 
     def _add_default(self, node: ast.Call) -> None:
-        default = next((one.value for one in node.keywords if one.arg == "default"), None)
+        default = next(
+            (keyword.value for keyword in node.keywords if keyword.arg == "default"), None
+        )
         if node.args and default is not None:
             name, value = _literal(node.args[0]), _literal(default)
             if is_known(name + value):
@@ -215,8 +217,8 @@ def read_module(
                 trace.paths.append(PathUse(deleted, "deleted", place))
             if (how := _ranks(node)) is not None:
                 trace.undecided.append(Undecided(f"{MAKES_RANKS}: {how}", place))
-        own = isinstance(node, ast.Constant) and node.kind != OF_ARGUMENTS
-        text = node.value if isinstance(node, ast.Constant) and own else ""
+        is_given = isinstance(node, ast.Constant) and node.kind != OF_ARGUMENTS
+        text = node.value if isinstance(node, ast.Constant) and is_given else ""
         if isinstance(text, str) and _ROOTS.fullmatch(text) and not _SYSTEM.match(text):
             trace.paths.append(PathUse(text, "read", place))
 
@@ -233,7 +235,7 @@ def _command(node: ast.Call, place: Place) -> PythonCommand | None:
         return None
     first = node.args[0]
     if isinstance(first, (ast.List, ast.Tuple)):
-        return PythonCommand(tuple(_literal(one) for one in first.elts), "", place)
+        return PythonCommand(tuple(_literal(element) for element in first.elts), "", place)
     for_shell = (
         is_system
         or name.startswith("get")
@@ -297,9 +299,9 @@ def _stored(node: ast.AST) -> tuple[str, str] | None:
         or not isinstance(target.slice, ast.Constant)
     ):
         return None
-    own = any(_variable(one) is not None for one in ast.walk(node.value))
+    reads = any(_variable(part) is not None for part in ast.walk(node.value))
     value = str(node.value.value) if isinstance(node.value, ast.Constant) else UNKNOWN
-    return None if own else (str(target.slice.value), value)
+    return None if reads else (str(target.slice.value), value)
 
 
 def _variable(node: ast.AST) -> tuple[str, Use] | None:
@@ -404,7 +406,7 @@ def named(
             continue
         seen.add(value)
         if value.endswith(_DOCUMENTS):
-            fitting = [one.path for one in tree if one.path.endswith(f"/{value.lstrip('./')}")]
+            fitting = [file.path for file in tree if file.path.endswith(f"/{value.lstrip('./')}")]
             if len(fitting) == 1:
                 pending += document(tree, trace, fitting[0], environment, maybe=True)
         elif _MODULE.fullmatch(value):

@@ -57,7 +57,9 @@ def redirect(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> None:
 
 def of_heredoc(node: Node, kind: str) -> list[Node]:
     """Return the parts of a line that the grammar gives to its here-document."""
-    return [one for one in node.children if one.type == kind and node.type == "heredoc_redirect"]
+    return [
+        child for child in node.children if child.type == kind and node.type == "heredoc_redirect"
+    ]
 
 
 def _heredoc(walk: Walk, node: Node, shell: ShellState) -> str:
@@ -72,8 +74,10 @@ def _heredoc(walk: Walk, node: Node, shell: ShellState) -> str:
 
 
 def _redirect_file(walk: Walk, node: Node, shell: ShellState) -> None:
-    descriptor = next((text_of(one) for one in node.children if one.type == "file_descriptor"), "")
-    operator = next((one.type for one in node.children if not one.is_named), ">")
+    descriptor = next(
+        (text_of(child) for child in node.children if child.type == "file_descriptor"), ""
+    )
+    operator = next((child.type for child in node.children if not child.is_named), ">")
     target = node.child_by_field_name("destination")
     if target is None:
         return

@@ -28,9 +28,9 @@ def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] =
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
     _either_side(
         walk,
-        lambda one: walk.statement(left, one),
+        lambda here: walk.statement(left, here),
         operator,
-        lambda one: redirect_of(walk, right, redirects, one),
+        lambda here: redirect_of(walk, right, redirects, here),
         shell,
     )
 
@@ -44,7 +44,7 @@ def _either_side(walk: Walk, left: Step, operator: str, right: Step, shell: Shel
     with walk.guard():
         left(shell)
     if shell.status is None:
-        walk.either(shell, right, lambda one: None)
+        walk.either(shell, right, lambda unchanged: None)
         shell.finish(None)
     elif (shell.status == 0) is (operator == "&&"):
         with walk.insisting(range(begin, len(walk.trace.reads))):
@@ -78,7 +78,7 @@ def _if_statement(walk: Walk, node: Node, shell: ShellState) -> None:
 
 def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     """Walk `if CONDITION then BODY` with the clauses that follow."""
-    kinds = [one.type for one in parts]
+    kinds = [part.type for part in parts]
     begin = len(walk.trace.reads)
     then = kinds.index("then")
     clauses = [at for at, kind in enumerate(kinds) if kind in ("elif_clause", "else_clause")]
@@ -91,18 +91,18 @@ def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     body = parts[then + 1 : end]
     rest = parts[end] if clauses else None
 
-    def yes(one: ShellState) -> None:
-        one.finish(0)
-        _each(walk, body, one)
+    def yes(branch: ShellState) -> None:
+        branch.finish(0)
+        _each(walk, body, branch)
 
-    def no(one: ShellState) -> None:
-        one.finish(0)
+    def no(branch: ShellState) -> None:
+        branch.finish(0)
         if rest is None:
             return
         if rest.type == "else_clause":
-            _each(walk, rest.children[1:], one)
+            _each(walk, rest.children[1:], branch)
         else:
-            _branch(walk, [*rest.children, *parts[end + 1 :]], one)
+            _branch(walk, [*rest.children, *parts[end + 1 :]], branch)
 
     if answer is None:
         walk.either(shell, yes, no)
@@ -121,14 +121,14 @@ def _each(walk: Walk, nodes: list[Node], shell: ShellState) -> None:
 def _case_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     subject = node.child_by_field_name("value")
     value = expansion.text(walk, shell, subject) if subject is not None else UNKNOWN
-    items = [one for one in node.named_children if one.type == "case_item"]
+    items = [child for child in node.named_children if child.type == "case_item"]
     if not is_known(value):
-        branches = [lambda one, item=item: _each(walk, _body(item), one) for item in items]
-        walk.either(shell, *branches, lambda one: None)
+        branches = [lambda branch, item=item: _each(walk, _body(item), branch) for item in items]
+        walk.either(shell, *branches, lambda unchanged: None)
         return
     for item in items:
         patterns = [
-            expansion.text(walk, shell, one) for one in item.children_by_field_name("value")
+            expansion.text(walk, shell, pattern) for pattern in item.children_by_field_name("value")
         ]
         if any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns):
             _each(walk, _body(item), shell)
@@ -140,11 +140,11 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     if name is None or body is None:
         return
-    if any(one.type == "in" for one in node.children):
+    if any(child.type == "in" for child in node.children):
         values = [
             word
-            for one in node.children_by_field_name("value")
-            for word in expansion.fields(walk, shell, one)
+            for value in node.children_by_field_name("value")
+            for word in expansion.fields(walk, shell, value)
         ]
     else:
         values = list(shell.frame.positional)
@@ -154,7 +154,7 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
             if _round(walk, body, shell):
                 return
         else:
-            walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
+            walk.either(shell, lambda branch: _once(walk, body, branch), lambda unchanged: None)
 
 
 def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -165,15 +165,15 @@ def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     if parts["initializer"] is not None:
         conditions.arithmetic(walk, shell, parts["initializer"])
 
-    def goes_on(one: ShellState) -> Answer:
+    def goes_on(state: ShellState) -> Answer:
         if parts["condition"] is None:
             return None
-        value = conditions.arithmetic(walk, one, parts["condition"])
+        value = conditions.arithmetic(walk, state, parts["condition"])
         return None if value is None else bool(value)
 
-    def step(one: ShellState) -> None:
+    def step(state: ShellState) -> None:
         if parts["update"] is not None:
-            conditions.arithmetic(walk, one, parts["update"])
+            conditions.arithmetic(walk, state, parts["update"])
 
     if body is not None:
         _loop(walk, body, shell, goes_on, step)
@@ -183,16 +183,16 @@ def _while_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     until = node.children[0].type == "until"
 
-    def goes_on(one: ShellState) -> Answer:
+    def goes_on(state: ShellState) -> Answer:
         with walk.guard():
             for condition in node.children_by_field_name("condition"):
                 if condition.is_named:
-                    walk.statement(condition, one)
-        answer = None if one.status is None else one.status == 0
+                    walk.statement(condition, state)
+        answer = None if state.status is None else state.status == 0
         return conditions.negated(answer) if until else answer
 
     if body is not None:
-        _loop(walk, body, shell, goes_on, lambda one: None)
+        _loop(walk, body, shell, goes_on, lambda state: None)
 
 
 def _loop(
@@ -214,7 +214,7 @@ def _loop(
         step(shell)
     for name in assigned_names(body):
         shell.variables.set(name, UNKNOWN)
-    walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
+    walk.either(shell, lambda branch: _once(walk, body, branch), lambda unchanged: None)
 
 
 def _round(walk: Walk, body: Node, shell: ShellState) -> bool:
@@ -241,23 +241,25 @@ def _walked(walk: Walk, node: Node) -> Step:
 
 def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
-    redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
-    redirects = [one for each in redirects for one in (each, *of_heredoc(each, "file_redirect"))]
+    redirects = [child for child in node.named_children if child.type.endswith("_redirect")]
+    redirects = [
+        redirect for each in redirects for redirect in (each, *of_heredoc(each, "file_redirect"))
+    ]
 
-    def first(one: ShellState) -> None:
+    def first(target: ShellState) -> None:
         if body is not None and body.type == "list":
-            _list(walk, body, one, redirects)
+            _list(walk, body, target, redirects)
         elif body is not None and body.type == "pipeline":
-            pipeline(walk, body, one, redirects)
+            pipeline(walk, body, target, redirects)
         else:
-            redirect_of(walk, body, redirects, one)
+            redirect_of(walk, body, redirects, target)
 
     # The grammar gives the rest of a line to the here-document that starts in it.
     for here in redirects:
         for pipe in of_heredoc(here, "pipeline"):
             stages = list(pipe.named_children)
             texts = ["", *map(text_of, stages)]
-            piped(walk, [first, *(_walked(walk, one) for one in stages)], texts, set(), shell)
+            piped(walk, [first, *(_walked(walk, stage) for stage in stages)], texts, set(), shell)
             return
         for operator in (*of_heredoc(here, "&&"), *of_heredoc(here, "||")):
             right = operator.next_named_sibling
@@ -268,8 +270,8 @@ def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
 
 
 def _body(item: Node) -> list[Node]:
-    closing = next(at for at, one in enumerate(item.children) if one.type == ")")
-    return [one for one in item.children[closing + 1 :] if one.is_named]
+    closing = next(at for at, child in enumerate(item.children) if child.type == ")")
+    return [child for child in item.children[closing + 1 :] if child.is_named]
 
 
 STATEMENTS: dict[str, Callable[[Walk, Node, ShellState], None]] = {

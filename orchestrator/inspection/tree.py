@@ -60,7 +60,7 @@ class ImageConfig:
     def of(cls, inspected: Mapping[str, Any], **known: Any) -> ImageConfig:
         """Return the settings in `config` or `Config` of an image's description."""
         config = inspected.get("config") or inspected.get("Config") or {}
-        pairs = (str(one).partition("=") for one in config.get("Env") or ())
+        pairs = (str(pair).partition("=") for pair in config.get("Env") or ())
         return cls(
             architecture=str(inspected.get("architecture") or inspected.get("Architecture") or ""),
             user=str(config.get("User") or ""),
@@ -101,7 +101,7 @@ class ImageTree:
         self.config = config
         self.complete = complete
         self.mentions = dict(mentions or {})
-        self._files: MutableMapping[str, ImageFile] = {one.path: one for one in files}
+        self._files: MutableMapping[str, ImageFile] = {file.path: file for file in files}
         self._names: MutableMapping[str, set[str]] = {}
         for path in list(self._files):
             self._note(path)
@@ -152,7 +152,7 @@ class ImageTree:
             links += 1
             if file.link.startswith("/"):
                 done = "/"
-            left[:0] = [one for one in file.link.split("/") if one]
+            left[:0] = [part for part in file.link.split("/") if part]
         return done
 
     def get(self, path: str) -> ImageFile | None:

@@ -70,12 +70,12 @@ class ScriptWalk:
         self._made: set[str] = set()
         self._executable: set[str] = set()
 
-    def run(self, words: list[str]) -> int | None:
+    def run(self, argv: list[str]) -> int | None:
         """Walk the command `words`; return its exit status, None if undecided."""
         shell = self._shell("bash")
         origin = Place("the bundle's command", 1)
         try:
-            return programs.run(self, shell, words, origin)
+            return programs.run(self, shell, argv, origin)
         except Exit as end:
             return end.status
         except RecursionError:
@@ -173,7 +173,7 @@ class ScriptWalk:
             promised = mount.holds or ()
             return (
                 True
-                if any((one + "/").startswith(path.rstrip("/") + "/") for one in promised)
+                if any((place + "/").startswith(path.rstrip("/") + "/") for place in promised)
                 else None
             )
         if path.startswith(("/proc", "/sys", "/dev", "/tmp", "/run")):
@@ -365,8 +365,8 @@ class ScriptWalk:
 def _common(ends: list[Flow]) -> Flow:
     """Return the branches' common end: an exit if they differ."""
     for kind in (Exit, Return):
-        same = [one for one in ends if isinstance(one, kind)]
+        same = [end for end in ends if isinstance(end, kind)]
         if len(same) == len(ends):
             statuses = {end.status for end in same}
             return kind(statuses.pop() if len(statuses) == 1 else None)
-    return next((one for one in ends if isinstance(one, (Break, Continue))), ends[0])
+    return next((end for end in ends if isinstance(end, (Break, Continue))), ends[0])
