@@ -1,8 +1,8 @@
 """Read a config without running it: walk its assignments as `images inspect` walks scripts.
 
 Accepted: `export NAME=value`, defaults (`${NAME:-value}`), arithmetic, `source` of a file next to
-it, and the few commands by which configs parse their own name. Everything else is refused with its
-line: such a config must be executed.
+it, and the few commands by which configs parse their own name. Other configs are refused with the
+line: they must be executed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 MARK = "\ue002"
 """No config has it in its text."""
 STAMP = f"{MARK}time{MARK}"
-"""Stands for a time stamp in a value."""
+"""In a value: a time stamp."""
 RANDOM = f"{MARK}random{MARK}"
-"""Stands for a random number in a value."""
+"""In a value: a random number."""
 FOLDER = f"/{MARK}config"
-"""The config's folder, which differs wherever the config is executed."""
+"""The config's folder: it differs wherever the config is executed."""
 
 _STATEMENTS = {":", "echo", "true", "source", "."}
 _OUTPUTS = {"basename", "dirname", "readlink", "echo", "date", "expr", "sed"}
@@ -170,7 +170,7 @@ def _odd(node: Node, *, inside: bool = False) -> Node | None:
 
 
 def _is_own(name: str) -> bool:
-    """Return whether the value comes only from the config, not from the host."""
+    """Return whether the value comes from the config, not from the host."""
     is_name = re.fullmatch(r"[A-Za-z_]\w*", name) is not None
     is_marked = name in ("RANDOM", "BASH_SOURCE")
     return is_name and (is_marked or value_of(ShellState(Frame(""), ""), name) is None)

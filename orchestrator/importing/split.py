@@ -27,8 +27,7 @@ from orchestrator.model.values import (
 from orchestrator.words import count
 
 SITE_NAMES = (*(name for name in NETWORK_NAMES if name != "NCCL_IB_GID_INDEX"), "UCX_NET_DEVICES")
-"""Names of devices and interfaces. A GID's index is a number, which the catalogue gives a
-system."""
+"""Names of devices and interfaces. A GID's index is a number, which systems have."""
 LEAST_SHARED = 0.3
 """Share of a config's variables in a known round; published configs share 0.6 and more."""
 _SHAPE = re.compile(r"_0*([0-9]+)x0*([0-9]+)(?:x|_|$)")
@@ -66,8 +65,8 @@ class Placed:
 
 @dataclass(frozen=True)
 class Import:
-    """Parts of documents. `base`: the nearest known round; `new_round`: the workload lacks the
-    round; `stack`: the round exists, but the config comes from an earlier round."""
+    """Parts of documents. `base`: the nearest known round; `new_round`: the workload lacks it;
+    `stack`: the round exists, but the config comes from an earlier one."""
 
     evaluation: ConfigEnvironment
     given: ImportOptions
@@ -86,7 +85,7 @@ class Import:
         return self.facts["system"]
 
     def env(self, part: str) -> dict[str, EnvValue | None]:
-        """Return the variables of a new document: `part` is "workload" or "system"."""
+        """Return variables of a new document: `part` is "workload" or "system"."""
         return {row.name: row.value for row in self.placed if row.part == part}
 
 
@@ -132,7 +131,7 @@ def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalo
 def _nearest_round(
     evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue
 ) -> tuple[str, str]:
-    """Return workload and round with the most similar variables; a workload that the config names
+    """Return workload and round with the most similar variables; a workload named by the config
     comes first."""
     candidates = []
     named = str(evaluation.env.get("MLLOG_SUBMISSION_BENCHMARK", ""))
@@ -194,7 +193,7 @@ def _accelerator(
 
 
 def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> Iterator[str]:
-    """Yield the values of variables that stand for `fact` in the known round."""
+    """Yield the values of variables that mean `fact` in the known round."""
     for name, value in known.env.items():
         if isinstance(value, Ref) and value.name == fact and name in evaluation.env:
             yield str(evaluation.env[name])
@@ -263,8 +262,7 @@ def _fabric(
     evaluation: ConfigEnvironment, facts: Mapping[str, str], workload: str, catalogue: Catalogue
 ) -> str | Fabric:
     """Return the fabric whose variables the config sets; of several, whichever has most variables,
-    then the most used with this GPU. Without a match: the most used, with the config's own
-    variables."""
+    then the most used with this GPU. Without any: the most used, with the config's variables."""
     if facts["nodes"] == "1":
         return "none"
     ours = {name: str(value) for name, value in evaluation.env.items()}
@@ -322,7 +320,7 @@ def _differences(
     env: Mapping[str, EnvValue],
     systems: set[str] | None,
 ) -> Iterator[Placed]:
-    """Yield differences from the known round; `systems`: variables of systems, None: all."""
+    """Yield differences from the known round; `systems`: names of systems' variables, None: all."""
     for name in dict.fromkeys([*known.env, *env]):
         part = "system" if systems is None or name in systems else "workload"
         theirs = known.env.get(name)

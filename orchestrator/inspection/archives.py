@@ -36,7 +36,7 @@ MOST_JSON = 8 * MOST_TEXT
 MOST_NESTED = 8
 """Indexes in indexes."""
 MOST_HEADER = 4 * MOST_TEXT
-"""Bytes that a tar may have read at once: long names and attributes are in memory."""
+"""Bytes read from a tar at once: long names and attributes are in memory."""
 MOST_GROWTH = 200
 """Multiple of its size to which a layer may unpack; real layers stay below 20."""
 LEAST_LIMIT = 4 << 30
@@ -45,7 +45,6 @@ DAMAGE = (
     *(OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError),
 )
-"""Errors of damaged archives."""
 
 
 class Readable(Protocol):
@@ -136,7 +135,7 @@ class RegistryStore:
 
 @dataclass(frozen=True)
 class SavedImage:
-    """A stored image: its settings, and its layers, oldest first."""
+    """A stored image; its oldest layer comes first."""
 
     config: ImageConfig
     layers: tuple[str, ...]
@@ -171,8 +170,7 @@ def read_saved(
 def read_registry(
     registry: Registry, names: Iterable[str] = (), progress: Progress = lambda text: None
 ) -> ImageTree:
-    """Return a registry's image. All layers pass this host once; none is stored. Raises
-    EngineError or InputError."""
+    """Return a registry's image, without storing its layers. Raises EngineError or InputError."""
     try:
         store = RegistryStore(registry)
         image = described(store, "")
@@ -385,7 +383,6 @@ def _is_attestation(descriptor: Mapping[str, Any]) -> bool:
 
 
 def _manifest(store: Store, descriptors: Sequence[Mapping[str, Any]], depth: int = 0) -> Any:
-    """Return the image's manifest for this kind of machine."""
     usable = [
         descriptor
         for descriptor in descriptors

@@ -27,7 +27,6 @@ _OPTIONS = {"e": "errexit", "u": "nounset"}
 
 
 def declare(walk: Walk, node: Node, shell: ShellState) -> None:
-    """Walk export, readonly, local, declare or typeset."""
     keyword = node.children[0].type
     flags = ""
     for child in node.named_children:
@@ -94,7 +93,7 @@ def _unknown(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int 
 
 
 def _test(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    """test and [ as the grammar leaves them after assignments on the line before."""
+    """test and [ after assignments on the line before."""
     inner = argv[1:-1] if argv[0] == "[" else argv[1:]
     answer = conditions.of_words(walk, shell, inner, node)
     return None if answer is None else int(not answer)
@@ -255,7 +254,7 @@ def _read(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | N
 
 
 def _wait(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    """wait, wait PID, wait -n. `$!` has the number of the job behind the sign of unknown parts."""
+    """wait, wait PID, wait -n. `$!` is a job's number behind the sign of unknown parts."""
     asked = [word for word in argv[1:] if not word.startswith("-")]
     if not asked and "-n" not in argv:
         return 0

@@ -43,7 +43,7 @@ def scripts_of(walk: Walk, shell: ShellState, path: str) -> list[str]:
 def undecided_scripts(
     walk: Walk, how: str, path: str, fitting: list[str], place: Place
 ) -> list[str]:
-    """Record that only the run decides; return scripts to walk, [] if too many."""
+    """Record the choice; return scripts to walk, [] if too many."""
     few = fitting if len(fitting) <= MOST_CHOICES else []
     names = ", ".join(map(posixpath.basename, few))
     why = f"which script is {how}: {shown(path)}{names and f', perhaps {names}'}"
@@ -52,7 +52,7 @@ def undecided_scripts(
 
 
 def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | None:
-    """Return the folder for a partly known path, if a document of the run names it."""
+    """Return the only folder of a pattern that a document of the run names."""
     folders = {posixpath.dirname(file.path) for file in walk.tree}
     fitting = [f"{folder}/" for folder in folders if _fits(folder, pattern.replace(UNKNOWN, "*"))]
     named = by_document(walk, shell, fitting, f"{pattern}/")
@@ -60,7 +60,7 @@ def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | Non
 
 
 def by_document(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
-    """Return paths whose unknown folder is a value in a YAML document of the run."""
+    """Return paths whose unknown folder is a value in a document of the run."""
     documents = [value for value in shell.variables.by_name.values() if isinstance(value, str)]
     texts = [
         walk.tree.text(document) or ""

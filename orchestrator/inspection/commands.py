@@ -1,4 +1,4 @@
-"""Commands of a script: assignments, calls, pipelines."""
+"""Commands of a script: assignments, calls, subshells, pipelines."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def _unchecked(walk: Walk, node: Node, shell: ShellState) -> None:
 def redirect_of(
     walk: Walk, body: Node | None, redirects: Sequence[Node], shell: ShellState
 ) -> None:
-    """Walk a statement with redirections. Those of simple commands and subshells end before a
-    failure counts (`set -e`)."""
+    """Walk a redirected statement. Redirections of simple commands and subshells end before a
+    failure counts."""
     if body is not None and body.type == "command":
         _redirected_command(walk, body, redirects, shell)
         walk.failed(shell, "command")
@@ -151,14 +151,13 @@ def redirect_of(
 
 
 def _is_simple(node: Node) -> bool:
-    """Return whether bash takes a statement for a simple command."""
     if node.type == "test_command":
         return node.children[0].type == "["
     return node.type in SIMPLE
 
 
 def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all."""
+    """`redirects` belong to the last stage: the grammar gives them to all."""
     stages = node.named_children
     with_errors = {
         at
@@ -181,7 +180,7 @@ def piped(
     with_errors: set[int],
     shell: ShellState,
 ) -> None:
-    """Walk the stages; those `with_errors` send standard error along."""
+    """Stages `with_errors` send standard error along."""
     statuses: list[int | None] = []
     text: list[str] | None = None
     for at, step in enumerate(steps):

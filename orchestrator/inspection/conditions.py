@@ -39,7 +39,6 @@ def _all(left: Answer, right: Answer) -> Answer:
 
 
 def test(walk: Walk, shell: ShellState, node: Node) -> Answer:
-    """Return the answer of a `test_command`."""
     body = [child for child in node.children if child.type not in ("[", "]", "[[", "]]")]
     single = bool(node.children) and node.children[0].type == "["
     with walk.testing():
@@ -123,7 +122,7 @@ def _compare(
 
 
 def insist(walk: Walk, asked: range) -> None:
-    """Mark reads of unset variables as required, except those with a value or a default."""
+    """Mark reads of unset variables without a default as required."""
     for at in asked:
         read = walk.trace.reads[at]
         if not read.given and read.use != "default":
@@ -178,7 +177,6 @@ def _differ(mine: str, yours: str, sign: str) -> Answer:
 
 
 def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
-    """Evaluate an arithmetic expression, with its assignments."""
     if node.type in ("arithmetic_expansion", "parenthesized_expression", "compound_statement"):
         value: int | None = 0
         for child in node.named_children:
@@ -269,7 +267,7 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
 
 
 def plain_number(text: str) -> int | None:
-    """Return a product or sum of plain numbers; None for anything else."""
+    """Return a product or sum of plain numbers, else None."""
     total = 0
     for term in text.split("+"):
         product = 1

@@ -22,8 +22,7 @@ MOST_GENERATIONS = 4
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """Exit status after a successful training, and after a failure with 7; None if only the run
-    knows."""
+    """Exit statuses after a training that succeeded, or failed with 7; None if undecided."""
 
     after_success: int | None
     after_failure: int | None
@@ -48,7 +47,7 @@ class Contract:
     scripts: dict[str, str]
     software: Software = field(default_factory=Software)
     second: Start | None = None
-    """The training's start on the second node."""
+    """On the second node."""
 
 
 def contract_of(
@@ -57,8 +56,7 @@ def contract_of(
     around: RunContainer,
     second: NodeStart | None = None,
 ) -> Contract:
-    """Return the contract of `command` by walking its scripts; `second`: as it is on the second
-    node."""
+    """Walk the scripts of `command`; `second`: the command on the second node."""
     argv = list(command)
     walk = ScriptWalk(tree, around)
     walk.run(list(argv))

@@ -64,7 +64,7 @@ def look_for_downloads(walk: Walk, shell: ShellState, argv: list[str], place: Pl
 
 
 def _switch(shell: ShellState, name: str) -> str:
-    """Return the variable if it switches downloads off, else ""."""
+    """Return a variable that switches downloads off, else ""."""
     return name if shell.variables.scalar(name) not in (None, "0", "") else ""
 
 
@@ -93,7 +93,7 @@ def look_for_paths(walk: Walk, shell: ShellState, name: str, argv: list[str], pl
     elif name in _TWO_ENDED and len(paths) > 1:
         for path in paths[:-1]:
             walk.use_path("deleted" if name == "mv" else "read", path, place)
-        into = arguments[-1].endswith("/")  # its former content is not made here
+        into = arguments[-1].endswith("/")  # its former content is not made
         for path in paths[:-1] if into else [""]:
             made = posixpath.join(paths[-1], posixpath.basename(path)) if path else paths[-1]
             walk.use_path("written", made, place)

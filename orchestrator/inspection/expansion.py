@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 HOST = "node1"
-"""The node for which a script is walked; any other would do."""
+"""Any other node would do."""
 
 _UNDECIDED_NAMES = {
     "RANDOM",
@@ -40,7 +40,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def value_of(shell: ShellState, name: str) -> Value | None:
-    """Return a variable or special parameter; None if not set."""
+    """Return a variable or special parameter, or None."""
     if name in shell.variables:
         return shell.variables.get(name)
     if name.isdigit():
@@ -84,7 +84,7 @@ def fields(walk: Walk, shell: ShellState, node: Node) -> list[str]:
 
 
 def text(walk: Walk, shell: ShellState, node: Node) -> str:
-    """Return the single word that a value, pattern or file name becomes."""
+    """Return a value, pattern or file name as a single word."""
     return " ".join(_fields(walk, shell, node, split=False))
 
 
@@ -95,7 +95,7 @@ def _literal(node: Node) -> str:
 
 
 def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
-    """Return the image's files that match a pattern, or the pattern itself."""
+    """Return the files that match a pattern, or the pattern itself."""
     if not _GLOB.search(word) or not is_known(word):
         return [word]
     paths = ["/" if word.startswith("/") else ""]
@@ -151,7 +151,7 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
 
 
 def _descriptor(walk: Walk, shell: ShellState, node: Node) -> str:
-    """Return the file behind `<(...)`, with the program's output in it."""
+    """Return the path of a file with the output of `<(...)`."""
     output = walk.capture(node, shell)
     if text_of(node).startswith(">("):
         return UNKNOWN
@@ -170,7 +170,6 @@ def _split(values: Sequence[str], split: bool) -> list[str]:
 
 
 def _joined(parts: Sequence[list[str]]) -> list[str]:
-    """Join neighbours without a blank between them."""
     joined: list[str] = []
     for part in parts:
         if part and joined:

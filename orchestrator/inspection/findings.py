@@ -1,4 +1,4 @@
-"""Places at which an image and a bundle do not fit, or a run would fail silently."""
+"""Places where an image and a bundle do not fit, or a run would fail silently."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OF_LIBRARIES = re.compile(
     r"|GPU|NVIDIA|PET|TQDM|HYDRA|PIP|LD|USE_HIPBLASLT|TF|XLA|FI|IBV|RDMAV|MC|MSCCL|MSCCLPP|ENABLE"
     r"|FUSED|LORA)(_|$)"
 )
-"""Prefixes of variables read by compiled libraries, out of reach of a text search."""
+"""Prefixes of variables of compiled libraries, out of reach of a text search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _at(place: Place) -> dict[str, Any]:
 
 
 def findings(contract: Contract, given: Given) -> list[ContractFinding]:
-    """Return the findings of an image and its entry, worst first."""
+    """Return the findings, worst first."""
     rules = (
         _missing,
         _ends_early,
@@ -169,8 +169,7 @@ def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 
 def _is_named(contract: Contract, name: str) -> bool:
-    """Return whether a file of the image reads the variable: a script that only sets it does
-    not."""
+    """Return whether a file of the image reads the variable; scripts that only set it do not."""
     read = re.compile(rf"\$\{{?[!#]?{re.escape(name)}\b".encode())
     token = re.compile(rf"\b{re.escape(name)}\b".encode())
     return any(
@@ -273,7 +272,7 @@ A_RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "value":
 
 
 def _records_lost(contract: Contract, out: str) -> str:
-    """Return how records go astray; "" if they reach the log."""
+    """Return how records get lost; "" if they reach the log."""
     if out.startswith("|"):
         for options, pattern in _filters(out):
             if _lets_through(pattern, options, A_RECORD) is False:
@@ -390,7 +389,6 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 
 def _launcher(contract: Contract, given: Given) -> Iterator[ContractFinding]:
-    """Compare torchrun's numbers and places with the bundle's."""
     first = contract.training
     if first is None or not contract.ranks.startswith("torchrun"):
         return
@@ -543,7 +541,7 @@ def _is_promised(path: str, holds: tuple[str, ...]) -> bool:
 
 
 def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[ContractFinding]:
-    """Find a Python program's absolute path that neither the image nor a mount has."""
+    """Report a Python program's absolute path that neither the image nor a mount has."""
     if use.how != "read" or not contract.tree.complete or not use.place.file.endswith(".py"):
         return
     top = "/" + use.path.split("/")[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 Cause = Literal["exit", "command", "expansion"]
-"""What ends a shell. `command`: a simple command failed under `set -e`, and bash first ends the
-redirections of the simple commands around it. `expansion`: an unset variable, and bash first ends
-all redirections. `exit`: `exit`, or another failure under `set -e`; all redirections stay."""
+"""Cause of a shell's end. `exit`: redirections stay for the EXIT trap. `command`: a simple command
+failed under `set -e`, and redirections of simple commands end first. `expansion`: an unset
+variable, and all redirections end first."""
 
 
 class Flow(Exception):

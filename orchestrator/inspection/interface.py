@@ -20,7 +20,7 @@ Answer = bool | None
 
 
 class Walk(Protocol):
-    """A walk through a command's scripts; walk.py has its methods."""
+    """A walk through scripts; walk.py has its methods."""
 
     trace: Trace
     tree: ImageTree

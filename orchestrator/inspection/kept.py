@@ -1,4 +1,4 @@
-"""Results of inspections, kept next to the site's images, and changes between them."""
+"""Results of inspections, and changes between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_DIFF_LINES = 40
 
 @dataclass(frozen=True)
 class KeptContract:
-    """The result of an inspection; `scripts` maps paths to texts."""
+    """`scripts` maps paths to texts."""
 
     reference: str
     id: str
@@ -37,7 +37,7 @@ class KeptContract:
     scripts: Mapping[str, str]
     findings: tuple[ContractFinding, ...]
     is_stand_in: bool = False
-    """The lab's image under the name of a published one: its scripts are others."""
+    """The lab's image under the name of a published one."""
 
     @property
     def problem(self) -> str:
@@ -51,7 +51,7 @@ class KeptContract:
 
     @property
     def errors(self) -> tuple[ContractFinding, ...]:
-        """Without those of a stand-in, which say nothing about the published image."""
+        """Errors; none of a stand-in, which is not the published image."""
         wrong = tuple(finding for finding in self.findings if finding.severity == "error")
         return () if self.is_stand_in else wrong
 
@@ -101,7 +101,7 @@ def keep(
 def newest(
     folder: Path, entry: str, *, reference: str = "", other_than: str = ""
 ) -> KeptContract | None:
-    """Return an entry's newest usable result, of `reference` if given, not of `other_than`."""
+    """Return the newest usable result, of `reference` if given, not of `other_than`."""
     stem = kept_path(folder, "", entry).name.removesuffix(SUFFIX)
     results = [_read(path) for path in sorted(folder.glob(f"{stem}*{SUFFIX}"))]
     fitting = [
@@ -116,7 +116,6 @@ def newest(
 
 
 def kept_for(entry: Entry) -> KeptContract | None:
-    """Return the newest result for an entry's image."""
     log_dir = entry.site.log_dir
     if entry.container.engine == "none" or not log_dir:
         return None
@@ -154,7 +153,7 @@ def _finding(data: Mapping[str, Any]) -> ContractFinding:
 
 
 def changes(before: KeptContract, after: KeptContract) -> list[str]:
-    """Return differences between two images' scripts: files, then unified diffs."""
+    """Return differences of scripts: files, then unified diffs."""
     lines: list[str] = []
     for path in sorted(before.scripts.keys() | after.scripts.keys()):
         old, new = before.scripts.get(path), after.scripts.get(path)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepCommand:
-    """A step's text, with its container's working folder and mounts."""
+    """A step's text, and its container's working folder and mounts."""
 
     name: str
     text: str
@@ -44,8 +44,8 @@ def inspect_for_preparation(
 ) -> Mapping[str, str]:
     """Return each step's and entry's first error: name -> text.
 
-    Entries' results are kept in `folder`. An image is not read if the engine lacks it or all its
-    entries have a result there. Raises EngineError or OSError.
+    Entries' results are kept in `folder`. Nothing is read if the engine lacks the image, or all
+    results are there. Raises EngineError or OSError.
     """
     known = find_image(client, image)
     wanted = {entry_name(entry.system, entry.workload, entry.round): entry for entry in entries}

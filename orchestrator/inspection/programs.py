@@ -28,7 +28,7 @@ SHELLS = {"bash", "sh", "dash"}
 LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec"}
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
-# Wrapper -> its options that take a value, and the number of words before the program.
+# Wrapper -> its options with a value, and the number of words before the program.
 _WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
     "nohup": (frozenset(), 0),
     "time": (frozenset({"-f", "-o"}), 0),
@@ -59,7 +59,7 @@ FILTERS = {
     "cut",
     "ts",
 }
-"""They read the output of others, and end well when those fail."""
+"""They read others' output, and succeed when those fail."""
 
 _QUIET = FILTERS | {
     *("date", "sleep", "hostname", "uname", "id", "whoami", "nproc", "seq", "basename", "dirname"),
@@ -175,7 +175,7 @@ def _unwrapped(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> 
 
 
 def _find(walk: Walk, shell: ShellState, word: str) -> str | None:
-    """Return a program's path in the image, links not followed; None if missing."""
+    """Return a program's path, links not followed; None if missing."""
     if "/" in word:
         path = walk.absolute(shell, word)
         return path if walk.tree.get(path) is not None else None
@@ -220,7 +220,6 @@ def _shell(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int 
 def _one_of(
     walk: Walk, shell: ShellState, path: str, arguments: list[str], place: Place
 ) -> int | None:
-    """Walk all scripts that a partly known path can mean."""
     fitting = scripts_of(walk, shell, path)
     named = by_document(walk, shell, fitting, path)
     if len(named) == 1:
@@ -238,7 +237,6 @@ def _one_of(
 
 
 def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int | None:
-    """Walk the text of `bash -c`."""
     if not rest or not is_known(rest[0]):
         walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
         return None
@@ -259,7 +257,7 @@ def _from_stdin(
 def _read_aloud(
     walk: Walk, shell: ShellState, text: str, arguments: list[str], place: Place
 ) -> int | None:
-    """Walk a text as a process, with the place of its start."""
+    """Walk a text as a process at the place of its start."""
     child = shell.child(arguments[0], arguments[1:], shell.frame.source)
     with walk.at_line(place.line):
         return walk.process(child, lambda: walk.statements(parse(text), child))
@@ -305,8 +303,8 @@ def _python(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int
 
 
 def python_words(argv: list[str]) -> tuple[str, str]:
-    """Return (`file`, path), (`module`, name) or (`text`, program) of a Python or torchrun command;
-    ("", "") for a bare interpreter."""
+    """Return (`file`, path), (`module`, name) or (`text`, program) of Python or torchrun; ("", "")
+    for a bare interpreter."""
     launcher = posixpath.basename(argv[0]) in LAUNCHERS
     rest = argv[1:]
     while rest:
@@ -327,8 +325,8 @@ def python_words(argv: list[str]) -> tuple[str, str]:
 
 
 def script_of(argv: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
-    """Return the file that a Python or torchrun command runs; else None, also for a module
-    missing in `cwd` and `search`."""
+    """Return the file that Python or torchrun runs; None for a module missing in `cwd` and
+    `search`."""
     kind, name = python_words(argv)
     if kind == "file":
         path = posixpath.join(cwd, name)
@@ -349,7 +347,6 @@ def _search(shell: ShellState) -> list[str]:
 
 
 def _given_text(shell: ShellState, argv: list[str]) -> str | None:
-    """Return the program after -c, or in a known standard input."""
     kind, text = python_words(argv)
     if kind == "text":
         return text

@@ -63,8 +63,7 @@ def follow(
     argv: Sequence[str] = (),
     folders: Sequence[str] = (),
 ) -> None:
-    """Read a Python script and its imports from its folder and `folders`. `words` are those of its
-    start: the values of its options."""
+    """Read a script and its imports from its folder and `folders`; `argv` has its options."""
     pending = [script]
     seen: set[str] = set()
     roots = [posixpath.dirname(script), *folders]
@@ -79,7 +78,7 @@ def follow(
         trace.scripts.setdefault(path, f"imported by {script}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of odd escapes in the image's code
+                warnings.simplefilter("ignore")  # of odd escapes
                 module = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             trace.undecided.append(Undecided("Python that cannot be parsed", Place(path, 1, maybe)))
@@ -144,7 +143,6 @@ def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -
 
 
 def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yield a module's files in the folders of a search path."""
     for folder in folders:
         place = posixpath.join(folder, *name.split(".")) if name else folder
         for file in (f"{place}.py", f"{place}/__init__.py"):
@@ -153,7 +151,6 @@ def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator
 
 
 def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> None:
-    """Read a program in a script's own text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -228,7 +225,7 @@ _DELETING = {"rmtree": "shutil", "remove": "os", "unlink": "os", "removedirs": "
 
 
 def _command(node: ast.Call, place: Place) -> PythonCommand | None:
-    """Return the program that a call of subprocess or os.system starts."""
+    """Return the program that subprocess or os.system starts."""
     name, module = _called(node)
     is_system = module == "os" and name in ("system", "popen")
     if not node.args or not (is_system or (name in _RUNNING and module in ("subprocess", "sp"))):
@@ -257,7 +254,7 @@ def _deleted(node: ast.Call) -> Iterator[str]:
 
 
 def _called(node: ast.Call) -> tuple[str, str]:
-    """Return the name of a called function, and of its module or object."""
+    """Return a called function, and its module or object."""
     called = node.func
     if not isinstance(called, ast.Attribute):
         return getattr(called, "id", ""), ""
@@ -266,7 +263,7 @@ def _called(node: ast.Call) -> tuple[str, str]:
 
 
 def _literal(node: ast.AST) -> str:
-    """Return the text of a constant or an f-string; other parts are unknown."""
+    """Return a constant's or f-string's text; other parts are unknown."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -283,13 +280,12 @@ _SPAWNING = {"spawn", "start_processes", "elastic_launch", "launch_agent"}
 
 
 def _ranks(node: ast.Call) -> str | None:
-    """Return the call that makes the processes of the ranks."""
     name = _called(node)[0]
     return f"{name}(…)" if name in _SPAWNING else None
 
 
 def _stored(node: ast.AST) -> tuple[str, str] | None:
-    """Return variable and value of `os.environ["NAME"] = ...`; constants are known."""
+    """Return variable and value of `os.environ["NAME"] = ...`."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     target = node.targets[0]
@@ -305,7 +301,7 @@ def _stored(node: ast.AST) -> tuple[str, str] | None:
 
 
 def _variable(node: ast.AST) -> tuple[str, Use] | None:
-    """Return the variable that an expression reads, and whether it can be missing."""
+    """Return the variable that an expression reads, and how."""
     if (
         isinstance(node, ast.Subscript)
         and _is_environ(node.value)
@@ -361,7 +357,6 @@ def _switch(name: str, environment: dict[str, str]) -> str:
 
 
 def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str, str]) -> None:
-    """Read the variables that a folder's YAML documents refer to."""
     for file in tree.below(folder):
         if file.path.endswith(_DOCUMENTS) and file.content is not None:
             document(tree, trace, file.path, environment, maybe=True)
@@ -370,7 +365,7 @@ def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str,
 def document(
     tree: ImageTree, trace: Trace, path: str, environment: dict[str, str], *, maybe: bool = False
 ) -> list[str]:
-    """Read the variables that a YAML document refers to; return its plain values."""
+    """Read the variables in a YAML document; return its plain values."""
     text = tree.text(path)
     if text is None:
         return []
@@ -395,10 +390,7 @@ def named(
     environment: dict[str, str],
     folders: Sequence[str],
 ) -> None:
-    """Read the documents and modules that a document's values name: presets and recipes.
-
-    A document by its file name has to be unique.
-    """
+    """Read the modules, and documents with a unique file name, that a document's values name."""
     pending, seen = list(values), set[str]()
     while pending and len(seen) < MOST_MODULES:
         value = pending.pop()

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 def redirected(
     walk: Walk, redirects: Sequence[Node], shell: ShellState, *, is_simple: bool = False
 ) -> Iterator[None]:
-    """Redirect for a statement. As in bash, the redirections stay for the EXIT trap where `exit`
-    ends the shell inside."""
+    """Redirect a statement. After `exit` inside, the EXIT trap still has its redirections."""
     if not redirects:
         yield
         return

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Mounted:
-    """A host's folder in the container. Preparation makes the paths `holds` there; None if
-    unknown."""
+    """A host's folder; preparation makes the paths `holds` there, None if unknown."""
 
     place: str
     read_only: bool = False

@@ -23,13 +23,13 @@ class Function:
 
 @dataclass
 class Frame:
-    """The script that a shell runs, the file of its current line, and its arguments."""
+    """A shell's script, current file and arguments."""
 
     script: str
     source: str = ""
-    """The file whose lines run now: not `script` in sourced files."""
+    """Not `script` in sourced files."""
     callers: tuple[str, ...] = ()
-    """The files that source it, innermost first."""
+    """Files that source it, innermost first."""
     positional: list[str] = field(default_factory=list)
 
     def copy(self) -> Frame:
@@ -39,7 +39,7 @@ class Frame:
         self.positional = arguments
 
     def shift(self, count: int) -> bool:
-        """Drop arguments; return whether there were so many."""
+        """Drop arguments; return False if there are fewer."""
         if count > len(self.positional):
             return False
         self.positional = self.positional[count:]
@@ -85,7 +85,7 @@ class ShellState:
     streams: Streams = field(default_factory=Streams)
     status: int | None = 0
     jobs: list[int | None] = field(default_factory=list)
-    """Exit statuses of programs in the background."""
+    """Exit statuses; None if unknown."""
     traps: dict[str, tuple[str, int]] = field(default_factory=dict)
     """EXIT or ERR -> the commands of `trap`, and its line."""
 
@@ -102,11 +102,11 @@ class ShellState:
         )
 
     def subshell(self) -> ShellState:
-        """Return a copy for another process, without the traps."""
+        """Return a copy without the traps."""
         return replace(self.copy(), jobs=[], traps={})
 
     def child(self, script: str, arguments: list[str], source: str | None = None) -> ShellState:
-        """Return the state of a started script; `source`: the file with its text."""
+        """`source`: the file with the script's text."""
         frame = Frame(script, script if source is None else source, (), arguments)
         functions = {
             name: function
@@ -123,15 +123,15 @@ class ShellState:
         )
 
     def finish(self, status: int | None) -> None:
-        """Set $?, the exit status of a command; None if unknown."""
+        """Set $?; None if unknown."""
         self.status = status
 
     def enter(self, folder: str) -> None:
         self.cwd = folder
 
     def merge(self, ends: list[ShellState]) -> None:
-        """Continue from the ends of an undecided branch: differing values are unknown. Lists come
-        from the branch without changes, to have something to continue with."""
+        """Continue after an undecided branch: differing values are unknown. Lists come from the
+        branch without changes."""
         text = self.streams.captured
         first, *others = ends
         for other in others:

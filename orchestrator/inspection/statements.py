@@ -23,8 +23,7 @@ MOST_ROUNDS = 200
 
 
 def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to the
-    list."""
+    """`redirects` belong to the right side: the grammar gives them to the list."""
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
     _either_side(
         walk,
@@ -39,7 +38,7 @@ Step = Callable[[ShellState], None]
 
 
 def _either_side(walk: Walk, left: Step, operator: str, right: Step, shell: ShellState) -> None:
-    """Walk `left`, and `right` if the operator (&& or ||) comes to it."""
+    """Walk `left`, then `right` if the operator (&& or ||) allows it."""
     begin = len(walk.trace.reads)
     with walk.guard():
         left(shell)
@@ -218,7 +217,7 @@ def _loop(
 
 
 def _round(walk: Walk, body: Node, shell: ShellState) -> bool:
-    """Walk a loop's body; return whether it left the loop."""
+    """Return whether the body left the loop."""
     try:
         walk.statement(body, shell)
     except Break:
@@ -254,7 +253,7 @@ def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
         else:
             redirect_of(walk, body, redirects, target)
 
-    # The grammar gives the rest of a line to the here-document that starts in it.
+    # The grammar gives a line's rest to its here-document.
     for here in redirects:
         for pipe in of_heredoc(here, "pipeline"):
             stages = list(pipe.named_children)

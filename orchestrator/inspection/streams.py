@@ -29,27 +29,26 @@ class Streams:
             self.captured.append(text)
 
     def capture(self) -> list[str]:
-        """Start to collect standard output; return where."""
+        """Collect standard output in the returned list."""
         self.captured = []
         return self.captured
 
     def send_out(self, sink: str, captured: list[str]) -> None:
-        """Send standard output to `sink`, after the text `captured`."""
+        """`captured`: the text before."""
         self.out, self.captured = sink, captured
 
     def send_err(self, sink: str) -> None:
         self.err = sink
 
     def feed(self, lines: list[str] | None) -> None:
-        """Give standard input the lines of a file or program; None if unknown."""
         self.stdin = lines
 
     def saved(self) -> Streams:
-        """Return the streams to restore after a redirection: they share what is read."""
+        """Return a copy that shares the lines to read."""
         return replace(self)
 
     def restore(self, before: Streams, redirected: Streams) -> None:
-        """End the redirections that made `redirected` of `before`; `exec` may have made others."""
+        """End the redirections from `before` to `redirected`; others, by `exec`, stay."""
         if redirected.out != before.out or redirected.captured is not before.captured:
             self.out, self.captured = before.out, before.captured
         if redirected.err != before.err:
@@ -58,12 +57,12 @@ class Streams:
             self.stdin = before.stdin
 
     def detach(self) -> None:
-        """Collect standard output apart from other copies of the shell."""
+        """Collect standard output apart from other copies."""
         if self.captured is not None:
             self.captured = list(self.captured)
 
     def merge(self, before: Streams, other: Streams) -> None:
-        """Join another branch's streams; `before`: those before both branches."""
+        """Join another branch that started from `before`."""
         self.out = self.out if self.out == other.out else UNKNOWN
         self.err = self.err if self.err == other.err else UNKNOWN
         if self.captured != other.captured and before.captured is not None:
@@ -72,6 +71,6 @@ class Streams:
             self.stdin = None
 
     def collect_in(self, text: list[str] | None) -> None:
-        """Collect standard output in `text`, which copies of the shell share."""
+        """Collect standard output in `text`, shared by copies of the shell."""
         if text is not None and self.captured is not None:
             text[:], self.captured = self.captured, text

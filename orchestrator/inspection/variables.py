@@ -13,7 +13,7 @@ Value = str | list[str] | dict[str, str]
 
 @dataclass
 class Variables:
-    """Values, and names of exported variables and, as `NAME()`, functions."""
+    """`exported` also has functions, as `NAME()`."""
 
     by_name: dict[str, Value] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
@@ -47,13 +47,13 @@ class Variables:
         return Variables(dict(self.by_name), set(self.exported))
 
     def for_child(self) -> Variables:
-        """Return the variables of a started program."""
+        """Return the exported variables."""
         values = {name: value for name, value in self.by_name.items() if name in self.exported}
         return Variables(values, set(self.exported))
 
     @contextmanager
     def restored(self, names: Iterable[str]) -> Iterator[None]:
-        """Give `names` their former values back at the end."""
+        """Restore the values of `names` at the end."""
         before = [(name, self.by_name.get(name), name in self.exported) for name in names]
         try:
             yield
@@ -66,7 +66,7 @@ class Variables:
                     self.export(name)
 
     def merge(self, before: Variables, other: Variables) -> None:
-        """Join another branch's variables; `before`: those before both branches."""
+        """Join another branch that started from `before`."""
         for name in self.by_name.keys() | other.by_name.keys():
             mine, theirs = self.by_name.get(name), other.by_name.get(name)
             if mine != theirs:

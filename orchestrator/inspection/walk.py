@@ -1,7 +1,7 @@
-"""A script is walked line by line, as bash would run it, with the values known before a run.
+"""Walk a script line by line, as bash would run it, with the values known before a run.
 
-Known conditions decide; else both branches are walked, and differences after them are unknown.
-Nothing is executed.
+Both branches of undecided conditions are walked; differences after them are unknown. Nothing is
+executed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SEQUENCES = {"program", "do_group", "ERROR"}
 
 
 class ScriptWalk:
-    """One walk. `statuses`: known exit statuses of programs (file and line of the start)."""
+    """`statuses`: known exit statuses of programs (file and line of the start)."""
 
     FAILED = 7
 
@@ -71,7 +71,7 @@ class ScriptWalk:
         self._executable: set[str] = set()
 
     def run(self, argv: list[str]) -> int | None:
-        """Walk the command `words`; return its exit status, None if undecided."""
+        """Return the command's exit status, None if undecided."""
         shell = self._shell("bash")
         origin = Place("the bundle's command", 1)
         try:
@@ -83,8 +83,8 @@ class ScriptWalk:
             return None
 
     def run_python_commands(self, begin: int) -> None:
-        """Walk the programs started by Python programs, from number `begin` on. Their statuses are
-        not followed: a missing program may be no failure."""
+        """Walk the programs that Python starts, from number `begin` on. Statuses are not followed:
+        a missing program may be no failure."""
         known = len(self.trace.missing)
         for command in self.trace.commands[begin:]:
             shell = self._shell(command.place.file, command.place.file)
@@ -111,7 +111,7 @@ class ScriptWalk:
 
     @contextmanager
     def testing(self) -> Iterator[None]:
-        """Variables read in here are asked for by a condition."""
+        """Reads in here belong to a condition."""
         before, self.in_test = self.in_test, True
         try:
             yield
@@ -186,7 +186,7 @@ class ScriptWalk:
             self.trace.paths.append(PathUse(path, how, place))
 
     def make(self, path: str, text: str | None = None) -> None:
-        """Note that a script made `path`, and its text."""
+        """Note that a script made `path`."""
         if not is_known(path):
             return
         self._made.add(path)
@@ -194,17 +194,15 @@ class ScriptWalk:
             self.tree.write(path, text)
 
     def keep_output(self, shell: ShellState) -> None:
-        """Note the text of the file that gets the shell's standard output."""
+        """Note the text of the file behind standard output."""
         streams = shell.streams
         if streams.captured is not None and streams.out.startswith("/"):
             self.make(streams.out, "".join(streams.captured))
 
     def allow(self, *paths: str) -> None:
-        """Note that a script made files executable."""
         self._executable.update(map(self.tree.resolve, filter(is_known, paths)))
 
     def may_execute(self, path: str) -> bool:
-        """Return whether a file can be started by its name."""
         file = self.tree.get(path)
         if file is None or file.kind != "file" or self.around.mount_of(path) is not None:
             return True
@@ -233,7 +231,7 @@ class ScriptWalk:
 
     @contextmanager
     def nested(self) -> Iterator[bool]:
-        """Enter a file or function; yield whether it is not nested too deeply."""
+        """Enter a file or function; yield whether the depth allows it."""
         line, self._line = self._line, 0
         self._depth += 1
         if self._depth > MOST_DEPTH:
@@ -246,13 +244,12 @@ class ScriptWalk:
             self._line = line
 
     def script(self, path: str, arguments: list[str], shell: ShellState, how: str) -> int | None:
-        """Walk a script as a process; return its exit status."""
         child = shell.child(path, arguments)
         with self.guard(0):
             return self.process(child, lambda: self.source(path, child, how))
 
     def process(self, shell: ShellState, body: Callable[[], None]) -> int | None:
-        """Walk the whole life of a shell; return its exit status."""
+        """Walk a shell to its end; return its exit status."""
         text = shell.streams.captured
         try:
             body()
@@ -266,8 +263,8 @@ class ScriptWalk:
         return status
 
     def _trapped(self, shell: ShellState, event: str) -> int | None:
-        """Walk the `trap` commands for an event; return the shell's status after them. Raises Exit
-        for ERR, if they end the shell."""
+        """Walk the trap of an event; return the shell's status. Raises Exit if a trap of ERR ends
+        the shell."""
         status = shell.status
         text, line = shell.traps.pop(event, ("", 0))
         if not text:
@@ -323,7 +320,7 @@ class ScriptWalk:
             self._guarded = before
 
     def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None:
-        """Walk branches that only the run can choose from, each on a copy of `shell`."""
+        """Walk undecided branches, each on a copy of `shell`."""
         alive: list[ShellState] = []
         ends: list[Flow] = []
         self._maybe += 1
@@ -343,7 +340,7 @@ class ScriptWalk:
         shell.merge(alive)
 
     def failed(self, shell: ShellState, cause: Cause = "exit") -> None:
-        """End the shell if its last command failed under `set -e`, after its trap."""
+        """End the shell after a failure under `set -e`, after its trap."""
         if not shell.status or self._guarded:
             return
         if "ERR" in shell.traps:
@@ -353,7 +350,7 @@ class ScriptWalk:
 
     @contextmanager
     def insisting(self, asked: range) -> Iterator[None]:
-        """A script that fails after a question about unset variables requires them."""
+        """A script that fails after asking for unset variables requires them."""
         try:
             yield
         except (Exit, Return) as end:

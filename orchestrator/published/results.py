@@ -51,8 +51,7 @@ class PublishedResult:
 
 @dataclass(frozen=True, slots=True)
 class OtherResult:
-    """A quoted time of another maker's GPUs, in minutes, from an article that compares AMD's with
-    it."""
+    """A quoted time of another maker's GPUs, in minutes, from an article that compares AMD's."""
 
     round: str
     benchmark: str
@@ -64,7 +63,7 @@ class OtherResult:
 
 
 def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
-    """Return quoted times of other makers' GPUs; "" matches all."""
+    """Return quoted times; "" matches all."""
     document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     wanted = _round(round)
     return [
@@ -77,7 +76,7 @@ def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
 
 @cache
 def load() -> tuple[PublishedResult, ...]:
-    """Return every published result: newest round first, then by benchmark and time."""
+    """Return every result: newest round first, then by benchmark and time."""
     document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     return tuple(
         PublishedResult(**{**result, "run_minutes": tuple(result["run_minutes"])})
@@ -110,7 +109,7 @@ def _is(result: PublishedResult, system: str) -> bool:
 
 
 def known_names() -> list[str]:
-    """Return every name that find() accepts as `system`."""
+    """Return every `system` that find() accepts."""
     return sorted(
         {
             name
@@ -122,7 +121,7 @@ def known_names() -> list[str]:
 
 
 def difference(minutes: float, published: PublishedResult) -> float:
-    """Return the difference from the published time, in per cent; negative is faster."""
+    """Return the difference in per cent; negative is faster."""
     return (minutes - published.minutes) / published.minutes * 100
 
 
@@ -144,8 +143,8 @@ def label(published: PublishedResult) -> str:
 
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
-    """Return results for set.json's benchmark, round and system; [] for a set that lacks a part of
-    the published configuration."""
+    """Return results for set.json's benchmark, round and system; [] if the set lacks a part of the
+    published configuration."""
     if described.get("unmet"):
         return []
     named = {

@@ -1,4 +1,4 @@
-"""Start-up times of published entries (workloads/results/startup.json), from their logs."""
+"""Published start-up times (workloads/results/startup.json), from logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.resources import data_dir
 
 @dataclass(frozen=True, slots=True)
 class PublishedStartup:
-    """One published set, in seconds; None for times that its logs do not show.
+    """One published set, in seconds; None for times missing in its logs.
 
     `cold_s`: script start to run_start, for each new container. `warm_s`, `warm_range_s`: median,
     smallest and largest of the other runs. `init_s`: init_start to run_start. `shutdown_s`:
@@ -64,7 +64,6 @@ class PublishedStartup:
 
 @cache
 def load() -> tuple[PublishedStartup, ...]:
-    """Return every published start-up time."""
     rows = json.loads((data_dir("workloads") / "results/startup.json").read_bytes())["sets"]
     return tuple(PublishedStartup(**row) for row in rows)
 
