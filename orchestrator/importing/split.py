@@ -66,7 +66,7 @@ class Placed:
 @dataclass(frozen=True)
 class Import:
     """Parts of documents. `base`: the nearest known round; `new_round`: the workload lacks it;
-    `stack`: the round exists, but the config comes from an earlier one."""
+    `stack`: the round exists, but the config comes from an earlier round."""
 
     evaluation: ConfigEnvironment
     given: ImportOptions

@@ -37,7 +37,7 @@ class KeptContract:
     scripts: Mapping[str, str]
     findings: tuple[ContractFinding, ...]
     is_stand_in: bool = False
-    """The lab's image under the name of a published one."""
+    """The lab's image under a published name."""
 
     @property
     def problem(self) -> str:
@@ -51,7 +51,7 @@ class KeptContract:
 
     @property
     def errors(self) -> tuple[ContractFinding, ...]:
-        """Errors; none of a stand-in, which is not the published image."""
+        """Errors, without those of a stand-in: it is not the published image."""
         wrong = tuple(finding for finding in self.findings if finding.severity == "error")
         return () if self.is_stand_in else wrong
 

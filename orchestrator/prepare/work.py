@@ -114,7 +114,7 @@ def refuse_in_the_way(reports: list[StepReport]) -> None:
 
 
 def _remove_empty(plan: Plan, reports: list[StepReport]) -> None:
-    """A moved folder would end up inside an empty one."""
+    """A moved folder would end up inside an empty folder."""
     for report in reports:
         if report.due and not report.again:
             for part in report.step.clean:
