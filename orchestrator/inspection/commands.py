@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-SIMPLE = {"command", "declaration_command", "unset_command"} | {
-    *("variable_assignment", "variable_assignments")
+SIMPLE = {
+    "command",
+    "declaration_command",
+    "unset_command",
+    "variable_assignment",
+    "variable_assignments",
 }
 
 
@@ -36,10 +40,6 @@ def _variable_assignment(walk: Walk, node: Node, shell: ShellState) -> None:
     if not substitutes:
         shell.finish(0)
     walk.failed(shell, "command")
-
-
-def _declaration_command(walk: Walk, node: Node, shell: ShellState) -> None:
-    builtins.declare(walk, node, shell)
 
 
 def _unset_command(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -104,7 +104,8 @@ def _function(walk: Walk, function: Function, arguments: list[str], shell: Shell
     try:
         with shell.frame.calling(function, arguments), walk.nested() as fits:
             if fits:
-                walk.statement(function.body, shell)
+                with redirected(walk, function.redirects, shell):
+                    walk.statement(function.body, shell)
     except Return as end:
         shell.finish(end.status)
 
@@ -133,21 +134,20 @@ def redirect_of(
 ) -> None:
     """Walk a redirected statement. Redirections of simple commands and subshells end before a
     failure counts."""
-    if body is not None and body.type == "command":
-        _redirected_command(walk, body, redirects, shell)
-        walk.failed(shell, "command")
-        return
     if body is None:
         with redirected(walk, redirects, shell):
             return
     is_simple = _is_simple(body)
-    if body.type == "subshell" or (is_simple and body.type == "test_command"):
+    if body.type == "command":
+        _redirected_command(walk, body, redirects, shell)
+    elif body.type == "subshell" or (is_simple and body.type == "test_command"):
         with redirected(walk, redirects, shell, is_simple=is_simple):
             _unchecked(walk, body, shell)
-        walk.failed(shell, "command" if is_simple else "exit")
+    else:
+        with redirected(walk, redirects, shell, is_simple=is_simple):
+            walk.statement(body, shell)
         return
-    with redirected(walk, redirects, shell, is_simple=is_simple):
-        walk.statement(body, shell)
+    walk.failed(shell, "command" if is_simple else "exit")
 
 
 def _is_simple(node: Node) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class Function:
     body: Node
     file: str
+    redirects: tuple[Node, ...] = ()
 
 
 @dataclass
@@ -136,7 +137,7 @@ class ShellState:
         first, *others = ends
         for other in others:
             first._join(self, other)
-        for part in ("frame", "variables", "streams"):  # others restore parts of these objects
+        for part in ("frame", "variables", "streams"):  # restored by their holders
             vars(getattr(self, part)).update(vars(getattr(first, part)))
         self.functions, self.options, self.traps = first.functions, first.options, first.traps
         self.cwd, self.status, self.jobs = first.cwd, first.status, first.jobs

@@ -65,10 +65,15 @@ def _compound_statement(walk: Walk, node: Node, shell: ShellState) -> None:
         walk.statements(node, shell)
 
 
-def _function_definition(walk: Walk, node: Node, shell: ShellState) -> None:
+def _function_definition(
+    walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()
+) -> None:
+    """`redirects` belong to the function: the grammar gives it the first alone."""
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
-        shell.functions[text_of(name)] = Function(body, shell.frame.source)
+        first = [child for child in node.named_children if child.type.endswith("_redirect")]
+        function = Function(body, shell.frame.source, (*first, *redirects))
+        shell.functions[text_of(name)] = function
 
 
 def _if_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -250,6 +255,8 @@ def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
             _list(walk, body, target, redirects)
         elif body is not None and body.type == "pipeline":
             pipeline(walk, body, target, redirects)
+        elif body is not None and body.type == "function_definition":
+            _function_definition(walk, body, target, redirects)
         else:
             redirect_of(walk, body, redirects, target)
 

@@ -361,9 +361,12 @@ class ScriptWalk:
 
 def _common(ends: list[Flow]) -> Flow:
     """Return the branches' common end: an exit if they differ."""
-    for kind in (Exit, Return):
-        same = [end for end in ends if isinstance(end, kind)]
-        if len(same) == len(ends):
-            statuses = {end.status for end in same}
-            return kind(statuses.pop() if len(statuses) == 1 else None)
+    statuses = {end.status for end in ends if isinstance(end, (Exit, Return))}
+    status = statuses.pop() if len(statuses) == 1 else None
+    exits = [end for end in ends if isinstance(end, Exit)]
+    if len(exits) == len(ends):
+        causes = {end.cause for end in exits}
+        return Exit(status, causes.pop() if len(causes) == 1 else "exit")
+    if all(isinstance(end, Return) for end in ends):
+        return Return(status)
     return next((end for end in ends if isinstance(end, (Break, Continue))), ends[0])
