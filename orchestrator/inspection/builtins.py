@@ -188,7 +188,7 @@ def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int |
         branches = [
             partial(_sourced, walk, script, f"perhaps sourced by {place}") for script in fitting
         ]
-        walk.either(shell, *branches, lambda unchanged: None)
+        walk.either(shell, *branches, lambda state: None)
         return None
     if walk.tree.text(path) is None:
         if walk.has(path) is True and walk.around.mount_of(path) is None:

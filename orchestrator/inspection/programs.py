@@ -232,7 +232,7 @@ def _one_of(
 
         return branch
 
-    walk.either(shell, *map(started, fitting), lambda unchanged: None)
+    walk.either(shell, *map(started, fitting), lambda state: None)
     return None
 
 

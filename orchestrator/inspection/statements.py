@@ -27,9 +27,9 @@ def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] =
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
     _either_side(
         walk,
-        lambda here: walk.statement(left, here),
+        lambda state: walk.statement(left, state),
         operator,
-        lambda here: redirect_of(walk, right, redirects, here),
+        lambda state: redirect_of(walk, right, redirects, state),
         shell,
     )
 
@@ -43,7 +43,7 @@ def _either_side(walk: Walk, left: Step, operator: str, right: Step, shell: Shel
     with walk.guard():
         left(shell)
     if shell.status is None:
-        walk.either(shell, right, lambda unchanged: None)
+        walk.either(shell, right, lambda state: None)
         shell.finish(None)
     elif (shell.status == 0) is (operator == "&&"):
         with walk.insisting(range(begin, len(walk.trace.reads))):
@@ -95,18 +95,18 @@ def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     body = parts[then + 1 : end]
     rest = parts[end] if clauses else None
 
-    def yes(branch: ShellState) -> None:
-        branch.finish(0)
-        _each(walk, body, branch)
+    def yes(state: ShellState) -> None:
+        state.finish(0)
+        _each(walk, body, state)
 
-    def no(branch: ShellState) -> None:
-        branch.finish(0)
+    def no(state: ShellState) -> None:
+        state.finish(0)
         if rest is None:
             return
         if rest.type == "else_clause":
-            _each(walk, rest.children[1:], branch)
+            _each(walk, rest.children[1:], state)
         else:
-            _branch(walk, [*rest.children, *parts[end + 1 :]], branch)
+            _branch(walk, [*rest.children, *parts[end + 1 :]], state)
 
     if answer is None:
         walk.either(shell, yes, no)
@@ -127,8 +127,8 @@ def _case_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     value = expansion.text(walk, shell, subject) if subject is not None else UNKNOWN
     items = [child for child in node.named_children if child.type == "case_item"]
     if not is_known(value):
-        branches = [lambda branch, item=item: _each(walk, _body(item), branch) for item in items]
-        walk.either(shell, *branches, lambda unchanged: None)
+        branches = [lambda state, item=item: _each(walk, _body(item), state) for item in items]
+        walk.either(shell, *branches, lambda state: None)
         return
     for item in items:
         patterns = [
@@ -158,7 +158,7 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
             if _round(walk, body, shell):
                 return
         else:
-            walk.either(shell, lambda branch: _once(walk, body, branch), lambda unchanged: None)
+            walk.either(shell, lambda state: _once(walk, body, state), lambda state: None)
 
 
 def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -218,7 +218,7 @@ def _loop(
         step(shell)
     for name in assigned_names(body):
         shell.variables.set(name, UNKNOWN)
-    walk.either(shell, lambda branch: _once(walk, body, branch), lambda unchanged: None)
+    walk.either(shell, lambda state: _once(walk, body, state), lambda state: None)
 
 
 def _round(walk: Walk, body: Node, shell: ShellState) -> bool:
@@ -250,15 +250,15 @@ def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
         redirect for each in redirects for redirect in (each, *of_heredoc(each, "file_redirect"))
     ]
 
-    def first(target: ShellState) -> None:
+    def first(state: ShellState) -> None:
         if body is not None and body.type == "list":
-            _list(walk, body, target, redirects)
+            _list(walk, body, state, redirects)
         elif body is not None and body.type == "pipeline":
-            pipeline(walk, body, target, redirects)
+            pipeline(walk, body, state, redirects)
         elif body is not None and body.type == "function_definition":
-            _function_definition(walk, body, target, redirects)
+            _function_definition(walk, body, state, redirects)
         else:
-            redirect_of(walk, body, redirects, target)
+            redirect_of(walk, body, redirects, state)
 
     # The grammar gives a line's rest to its here-document.
     for here in redirects:
