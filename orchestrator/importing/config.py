@@ -20,7 +20,7 @@ NEWEST_RULES = "6.1.0"
 
 @dataclass(frozen=True)
 class EnvironmentDifference:
-    """A variable whose value differs between a run and the config; None: missing."""
+    """A variable's values in the config and in a run; None: missing."""
 
     name: str
     config: str | None
@@ -30,7 +30,7 @@ class EnvironmentDifference:
 
 @dataclass(frozen=True)
 class Checked:
-    """An import with valid documents, and differences of their environment."""
+    """An import with valid documents."""
 
     imported: Import
     documents: Documents
@@ -47,7 +47,7 @@ def import_config(
     ruleset_problem: Callable[[str], str],
     execute: bool = False,
 ) -> Checked:
-    """Return the config's documents, and its differences from their environment.
+    """Return the config's documents, and their differences.
 
     Raises UsageError or InputError for a config that cannot be evaluated or placed, DescriptorError
     if it contradicts itself.
@@ -69,18 +69,18 @@ def _ruleset(
     wanted: str,
     problem_of: Callable[[str], str],
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the new round's own ruleset if it exists, else, with a note, the newest of the
-    workload's rounds or of the built-in rulesets."""
+    """Return the new round's own ruleset, else, with a note, the newest of the workload's rounds or
+    of the built-in rulesets."""
     if not imported.new_round:
         return "", ()
     if wanted:
         if problem := problem_of(wanted):
             raise UsageError(f"--ruleset {wanted}: {problem}")
         return wanted, ()
-    own = f"{new}.0"
-    problem = problem_of(own)
+    exact = f"{new}.0"
+    problem = problem_of(exact)
     if not problem:
-        return own, ()
+        return exact, ()
     rounds = catalogue.workload(imported.workload)[1].rounds.values()
     known = {part.ruleset for part in rounds if part.ruleset != "own"} | {NEWEST_RULES}
     newest = max(known, key=round_order)

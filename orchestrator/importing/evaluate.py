@@ -1,4 +1,4 @@
-"""A config's environment, in which values computed at each start stay computed."""
+"""A config's environment; values computed at each start stay computed."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _files(path: Path) -> dict[str, bytes]:
             try:
                 files[entry.name] = read_bytes(Path(entry.path), LARGEST)
             except OSError:
-                continue  # if the config sources it, it is reported as missing later
+                continue  # reported as missing if the config sources it
     return {**files, path.name: content}
 
 

@@ -1,4 +1,4 @@
-"""Source a config in an empty bash, with limits; only on demand, as it is its author's code."""
+"""Source a config, its author's code, in an empty bash with limits; only on demand."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OF_THE_SHELL = {"PATH", "HOME", "TMPDIR", "LC_ALL", "PWD", "OLDPWD", "SHLVL", "
 
 
 def executed(name: str, files: Mapping[str, bytes], given: Mapping[str, str]) -> dict[str, str]:
-    """Source `name` among `files`, with `given` set; return the environment.
+    """Source `name` among `files`, with only `given`, PATH and a private HOME set; return the
+    environment.
 
-    Before, only these, PATH and a private HOME are set. Raises InputError if it takes longer than
-    10 s, prints more than a megabyte, or ends the shell.
+    Raises InputError if it takes longer than 10 s, prints more than a megabyte, or ends the shell.
     """
     with tempfile.TemporaryDirectory(prefix="orchestrator-import-") as place:
         folder = Path(place) / "config"
@@ -83,7 +83,7 @@ def _output(name: str, folder: Path, environment: dict[str, str], output: Path) 
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill everything that the config left in its session."""
+    """Kill everything left in the config's session."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,8 +1,8 @@
 """Read a config without running it: walk its assignments as `images inspect` walks scripts.
 
 Accepted: `export NAME=value`, defaults (`${NAME:-value}`), arithmetic, `source` of a file next to
-it, and the few commands by which configs parse their own name. Everything else is refused with its
-line: such a config must be executed.
+it, and the few commands by which configs parse their own name. Other configs are refused with the
+line: they must be executed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import InputError
 from orchestrator.inspection.expansion import value_of
+from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.run_container import RunContainer
-from orchestrator.inspection.state import Exit, Function, ShellState, Value
+from orchestrator.inspection.state import Frame, Function, ShellState
 from orchestrator.inspection.syntax import first_error, line_of, parse, text_of
 from orchestrator.inspection.trace import PathHow, Place, is_known
 from orchestrator.inspection.tree import ImageConfig, ImageFile, ImageTree
+from orchestrator.inspection.variables import Value, Variables
 from orchestrator.inspection.walk import ScriptWalk
 
 if TYPE_CHECKING:
@@ -27,11 +29,11 @@ if TYPE_CHECKING:
 MARK = "\ue002"
 """No config has it in its text."""
 STAMP = f"{MARK}time{MARK}"
-"""Stands for a time stamp in a value."""
+"""In a value: a time stamp."""
 RANDOM = f"{MARK}random{MARK}"
-"""Stands for a random number in a value."""
+"""In a value: a random number."""
 FOLDER = f"/{MARK}config"
-"""The config's folder, which differs wherever the config is executed."""
+"""The config's folder: it differs wherever the config is executed."""
 
 _STATEMENTS = {":", "echo", "true", "source", "."}
 _OUTPUTS = {"basename", "dirname", "readlink", "echo", "date", "expr", "sed"}
@@ -66,7 +68,8 @@ def read_config(
     """Read `name` with `given` and `NEXP` set; return exported variables. Raises NotPlain,
     NoParser, or InputError for a missing file."""
     walk = _ConfigWalk(files)
-    shell = ShellState("bash", FOLDER, _Variables(nexp, {**given, "RANDOM": RANDOM}))
+    variables = _Variables({**given, "RANDOM": RANDOM, "NEXP": nexp})
+    shell = ShellState(Frame("bash"), FOLDER, variables)
     try:
         shell.functions["date"] = Function(parse(f"echo {STAMP}"), "")
     except ImportError as error:
@@ -74,24 +77,21 @@ def read_config(
     walk.source(f"{FOLDER}/{name}", shell, "")
     environment = {
         name: value
-        for name, value in shell.variables.items()
-        if name in shell.exported and isinstance(value, str)
+        for name, value in shell.variables.by_name.items()
+        if name in shell.variables.exported and isinstance(value, str)
     }
-    for one in walk.trace.assignments:
-        if FOLDER in environment.get(one.name, ""):
-            raise walk.refused(one.place.file, one.place.line)
+    for assignment in walk.trace.assignments:
+        if FOLDER in environment.get(assignment.name, ""):
+            raise walk.refused(assignment.place.file, assignment.place.line)
     return environment
 
 
-class _Variables(dict[str, Value]):
+class _Variables(Variables):
     """Shell variables with a constant NEXP."""
 
-    def __init__(self, nexp: str, given: Mapping[str, str]) -> None:
-        super().__init__({**given, "NEXP": nexp})
-
-    def __setitem__(self, name: str, value: Value) -> None:
+    def set(self, name: str, value: Value) -> None:
         if name != "NEXP":
-            super().__setitem__(name, value)
+            super().set(name, value)
 
 
 class _ConfigWalk(ScriptWalk):
@@ -109,7 +109,7 @@ class _ConfigWalk(ScriptWalk):
         return NotPlain(posixpath.basename(path), line, "".join(lines[line - 1 : line]))
 
     def source(self, path: str, shell: ShellState, how: str) -> None:
-        if path in (shell.source, *shell.callers):
+        if path in (shell.frame.source, *shell.frame.callers):
             raise InputError(f"{posixpath.basename(path)}: sources itself")
         root = parse(self.tree.text(path) or "")
         odd = first_error(root) or _odd(root)
@@ -133,10 +133,10 @@ class _ConfigWalk(ScriptWalk):
         try:
             super().statement(node, shell)
         except Exit:
-            raise self.refused(shell.source, line_of(node)) from None
-        values = [one.value for one in self.trace.assignments[known:]]
+            raise self.refused(shell.frame.source, line_of(node)) from None
+        values = [assignment.value for assignment in self.trace.assignments[known:]]
         if self.trace.undecided or not all(map(is_known, values)):
-            raise self.refused(shell.source, line_of(node))
+            raise self.refused(shell.frame.source, line_of(node))
 
 
 def _odd(node: Node, *, inside: bool = False) -> Node | None:
@@ -170,7 +170,7 @@ def _odd(node: Node, *, inside: bool = False) -> Node | None:
 
 
 def _is_own(name: str) -> bool:
-    """Return whether the value comes only from the config, not from the host."""
+    """Return whether the value comes from the config, not from the host."""
     is_name = re.fullmatch(r"[A-Za-z_]\w*", name) is not None
     is_marked = name in ("RANDOM", "BASH_SOURCE")
-    return is_name and (is_marked or value_of(ShellState("", ""), name) is None)
+    return is_name and (is_marked or value_of(ShellState(Frame(""), ""), name) is None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.errors import UsageError
@@ -27,8 +27,7 @@ from orchestrator.model.values import (
 from orchestrator.words import count
 
 SITE_NAMES = (*(name for name in NETWORK_NAMES if name != "NCCL_IB_GID_INDEX"), "UCX_NET_DEVICES")
-"""Names of devices and interfaces. A GID's index is a number, which the catalogue gives a
-system."""
+"""Names of devices and interfaces. A GID's index is a number, which systems have."""
 LEAST_SHARED = 0.3
 """Share of a config's variables in a known round; published configs share 0.6 and more."""
 _SHAPE = re.compile(r"_0*([0-9]+)x0*([0-9]+)(?:x|_|$)")
@@ -64,10 +63,10 @@ class Placed:
     why: str = ""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Import:
-    """Parts of documents. `base`: the nearest known round; `new_round`: the workload lacks the
-    round; `stack`: the round exists, but the config comes from an earlier round."""
+    """Parts of documents. `base`: the nearest known round; `new_round`: the workload lacks it;
+    `stack`: the round exists, but the config comes from an earlier round."""
 
     evaluation: ConfigEnvironment
     given: ImportOptions
@@ -78,27 +77,40 @@ class Import:
     accelerator: str
     facts: dict[str, str]
     known_env: Mapping[str, Any]
-    fabric: str | Fabric = "none"
-    placed: list[Placed] = field(default_factory=list)
+    fabric: str | Fabric
+    placed: tuple[Placed, ...]
 
     @property
     def published_as(self) -> str:
         return self.facts["system"]
 
     def env(self, part: str) -> dict[str, EnvValue | None]:
-        """Return the variables of a new document: `part` is "workload" or "system"."""
+        """Return variables of a new document: `part` is "workload" or "system"."""
         return {row.name: row.value for row in self.placed if row.part == part}
 
 
 def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue) -> Import:
     """Raises UsageError for a fact that cannot be computed."""
-    env = evaluation.env
     workload, base = _nearest_round(evaluation, given, catalogue)
     rounds = catalogue.workload(workload)[1].rounds
     exists = given.round in rounds
     known = rounds[base]
     accelerator = _accelerator(evaluation, given, catalogue, known)
-    result = Import(
+    facts = _facts(evaluation, given, known, accelerator)
+    facts.setdefault("minutes_per_run", str(known.minutes_per_run))
+    fabric = _fabric(evaluation, facts, workload, catalogue)
+    shared = _fabric_env(fabric, catalogue)
+    placed = [
+        Placed(name, None, None, "run", "a random number at every start")
+        for name in evaluation.chance
+    ]
+    rest = dict(evaluation.env)
+    for name, value in evaluation.env.items():
+        if (elsewhere := _placed_elsewhere(name, value, shared)) is not None:
+            placed.append(elsewhere)
+            del rest[name]
+    systems = None if exists else _set_by_systems(catalogue, workload, base, known)
+    return Import(
         evaluation,
         given,
         workload,
@@ -106,22 +118,11 @@ def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalo
         new_round=not exists,
         stack=exists and base != given.round,
         accelerator=accelerator,
-        facts=_facts(evaluation, given, known, accelerator),
+        facts=facts,
         known_env=known.env,
+        fabric=fabric,
+        placed=(*placed, *_differences(facts, known, rest, systems)),
     )
-    result.facts.setdefault("minutes_per_run", str(known.minutes_per_run))
-    result.fabric = _fabric(result, catalogue)
-    shared = _fabric_env(result, catalogue)
-    systems = _set_by_systems(catalogue, workload, base, known)
-    rest = dict(env)
-    for name in evaluation.chance:
-        result.placed.append(Placed(name, None, None, "run", "a random number at every start"))
-    for name in list(rest):
-        if (placed := _placed_elsewhere(name, rest[name], shared)) is not None:
-            result.placed.append(placed)
-            del rest[name]
-    result.placed += _differences(result, known, rest, systems)
-    return result
 
 
 # ---- the nearest round ----
@@ -130,7 +131,7 @@ def split(evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalo
 def _nearest_round(
     evaluation: ConfigEnvironment, given: ImportOptions, catalogue: Catalogue
 ) -> tuple[str, str]:
-    """Return workload and round with the most similar variables; a workload that the config names
+    """Return workload and round with the most similar variables; a workload named by the config
     comes first."""
     candidates = []
     named = str(evaluation.env.get("MLLOG_SUBMISSION_BENCHMARK", ""))
@@ -192,7 +193,7 @@ def _accelerator(
 
 
 def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> Iterator[str]:
-    """Yield the values of variables that stand for `fact` in the known round."""
+    """Yield the values of variables that mean `fact` in the known round."""
     for name, value in known.env.items():
         if isinstance(value, Ref) and value.name == fact and name in evaluation.env:
             yield str(evaluation.env[name])
@@ -201,9 +202,9 @@ def _of_ref(evaluation: ConfigEnvironment, known: WorkloadRound, fact: str) -> I
 def _facts(
     evaluation: ConfigEnvironment, given: ImportOptions, known: WorkloadRound, accelerator: str
 ) -> dict[str, str]:
-    own = evaluation.name.removeprefix("config_").removesuffix(".sh")
-    shape = _SHAPE.search(own)
-    facts = {"system": own, "config_file": evaluation.name, "accelerator": accelerator}
+    stem = evaluation.name.removeprefix("config_").removesuffix(".sh")
+    shape = _SHAPE.search(stem)
+    facts = {"system": stem, "config_file": evaluation.name, "accelerator": accelerator}
     numbers: dict[str, int] = {
         "nodes": given.nodes,
         "gpus_per_node": given.gpus_per_node,
@@ -218,7 +219,9 @@ def _facts(
     numbers["nodes"] = numbers["nodes"] or 1
     numbers["gpus_per_node"] = numbers["gpus_per_node"] or 8
     for name, variables in _PARALLEL.items():
-        texts = [str(evaluation.env[one]) for one in variables if one in evaluation.env]
+        texts = [
+            str(evaluation.env[variable]) for variable in variables if variable in evaluation.env
+        ]
         numbers[name] = _number(evaluation, known, name, texts[0] if texts else "") or 1
     numbers["micro_batch"] = (
         numbers["micro_batch"] or _number(evaluation, known, "micro_batch") or 0
@@ -255,21 +258,22 @@ def _number(
 # ---- fabric ----
 
 
-def _fabric(result: Import, catalogue: Catalogue) -> str | Fabric:
+def _fabric(
+    evaluation: ConfigEnvironment, facts: Mapping[str, str], workload: str, catalogue: Catalogue
+) -> str | Fabric:
     """Return the fabric whose variables the config sets; of several, whichever has most variables,
-    then the most used with this GPU. Without a match: the most used, with the config's own
-    variables."""
-    if result.facts["nodes"] == "1":
+    then the most used with this GPU. Without any: the most used, with the config's variables."""
+    if facts["nodes"] == "1":
         return "none"
-    ours = {name: str(value) for name, value in result.evaluation.env.items()}
+    ours = {name: str(value) for name, value in evaluation.env.items()}
     fabrics = {
         name: fact for name, fact in catalogue.shared("fabrics")[0].items() if fact.kind != "none"
     }
     used = Counter(
         system.fabric
         for system in catalogue.systems()
-        if system.nodes > 1 and system.accelerator == result.accelerator
-        for _ in range(1 + 2 * (result.workload in system.workloads))
+        if system.nodes > 1 and system.accelerator == facts["accelerator"]
+        for _ in range(1 + 2 * (workload in system.workloads))
     )
     fitting = [
         name
@@ -281,14 +285,13 @@ def _fabric(result: Import, catalogue: Catalogue) -> str | Fabric:
     nearest = max(fabrics, key=lambda name: (used[name], name))
     names = {variable for fact in fabrics.values() for variable in fact.env}
     fact = fabrics[nearest]
-    own = {name: result.evaluation.env[name] for name in ours if name in names}
+    env = {name: evaluation.env[name] for name in ours if name in names}
     return Fabric.model_construct(
-        **{**dict(fact), "title": f"{fact.title}, as in the config", "env": own}
+        **{**dict(fact), "title": f"{fact.title}, as in the config", "env": env}
     )
 
 
-def _fabric_env(result: Import, catalogue: Catalogue) -> Mapping[str, Any]:
-    fabric = result.fabric
+def _fabric_env(fabric: str | Fabric, catalogue: Catalogue) -> Mapping[str, Any]:
     if isinstance(fabric, str):
         return dict(catalogue.fact("fabrics", fabric).env)
     return dict(fabric.env)
@@ -312,12 +315,16 @@ def _placed_elsewhere(name: str, value: EnvValue, shared: Mapping[str, Any]) -> 
 
 
 def _differences(
-    result: Import, known: WorkloadRound, env: Mapping[str, EnvValue], systems: set[str]
+    facts: Mapping[str, str],
+    known: WorkloadRound,
+    env: Mapping[str, EnvValue],
+    systems: set[str] | None,
 ) -> Iterator[Placed]:
+    """Yield differences from the known round; `systems`: names of systems' variables, None: all."""
     for name in dict.fromkeys([*known.env, *env]):
-        part = "workload" if result.new_round and name not in systems else "system"
+        part = "system" if systems is None or name in systems else "workload"
         theirs = known.env.get(name)
-        before = _resolved(result, theirs) if name in known.env else None
+        before = _resolved(facts, theirs) if name in known.env else None
         if name not in env:
             if before is not None:
                 yield Placed(name, str(before), None, part, "not in the config")
@@ -331,9 +338,9 @@ def _differences(
             yield Placed(name, None if before is None else str(before), mine, part)
 
 
-def _resolved(result: Import, value: Any) -> EnvValue | None:
+def _resolved(facts: Mapping[str, str], value: Any) -> EnvValue | None:
     if isinstance(value, Ref):
-        text = result.facts.get(value.name, "")
+        text = facts.get(value.name, "")
         return Text(text) if text else None
     placed: EnvValue | None = value
     return placed

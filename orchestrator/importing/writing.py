@@ -70,7 +70,7 @@ def write(folder: Path, made: Documents) -> list[Path]:
 
 
 def _free_name(imported: Import, catalogue: Catalogue) -> str:
-    """The published name alone would hide a system of the catalogue with that name."""
+    """Return a name that hides no system of the catalogue."""
     name = imported.published_as
     return f"{name}_{imported.given.round}" if name in catalogue.system_names() else name
 
@@ -166,7 +166,7 @@ def as_published() -> Site:
 
 
 def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) -> dict[str, str]:
-    """Return the documents' environment. Raises DescriptorError if they are invalid: an error of
+    """Return the documents' environment. Raises DescriptorError for invalid documents: an error of
     the import."""
     from orchestrator.model import load_entry
 
@@ -179,8 +179,10 @@ def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) 
             systems_dirs=[folder, *dirs],
         )
     except DescriptorError as error:
-        error.hint = (
-            "the config breaks the catalogue's rules; correct it, or give the facts as options"
-        )
-        raise
+        raise DescriptorError(
+            error.problems,
+            hint="the config breaks the catalogue's rules; "
+            "correct it, or give the facts as options",
+            fix=error.fix,
+        ) from error
     return {name: str(value) for name, value in entry.whole_env.items()}

@@ -36,7 +36,7 @@ MOST_JSON = 8 * MOST_TEXT
 MOST_NESTED = 8
 """Indexes in indexes."""
 MOST_HEADER = 4 * MOST_TEXT
-"""Bytes that a tar may have read at once: long names and attributes are in memory."""
+"""Bytes read from a tar at once: long names and attributes are in memory."""
 MOST_GROWTH = 200
 """Multiple of its size to which a layer may unpack; real layers stay below 20."""
 LEAST_LIMIT = 4 << 30
@@ -45,7 +45,6 @@ DAMAGE = (
     *(OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError),
     *(ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError),
 )
-"""Errors of damaged archives."""
 
 
 class Readable(Protocol):
@@ -65,7 +64,7 @@ class Store(Protocol):
 class TarStore:
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
-        self._members = {posixpath.normpath(one.name): one for one in tar.getmembers()}
+        self._members = {posixpath.normpath(member.name): member for member in tar.getmembers()}
 
     def has(self, name: str) -> bool:
         return name in self._members
@@ -131,12 +130,12 @@ class RegistryStore:
         manifests = described.get("manifests") or []
         layers = [described["config"], *described["layers"]] if not manifests else []
         self._manifests.update(map(_blob, manifests))
-        self._blobs.update({_blob(one): Blob.of(one) for one in (*manifests, *layers)})
+        self._blobs.update({_blob(blob): Blob.of(blob) for blob in (*manifests, *layers)})
 
 
 @dataclass(frozen=True)
 class SavedImage:
-    """A stored image: its settings, and its layers, oldest first."""
+    """A stored image; its oldest layer comes first."""
 
     config: ImageConfig
     layers: tuple[str, ...]
@@ -171,8 +170,7 @@ def read_saved(
 def read_registry(
     registry: Registry, names: Iterable[str] = (), progress: Progress = lambda text: None
 ) -> ImageTree:
-    """Return a registry's image. All layers pass this host once; none is stored. Raises
-    EngineError or InputError."""
+    """Return a registry's image, without storing its layers. Raises EngineError or InputError."""
     try:
         store = RegistryStore(registry)
         image = described(store, "")
@@ -335,9 +333,11 @@ def described(store: Store, reference: str) -> SavedImage:
         manifest = _chosen(_json(store, "manifest.json"), reference, _tags)
         digits = posixpath.basename(manifest["Config"]).removesuffix(".json")
         config = _settings(_json(store, manifest["Config"]), _tags(manifest), reference, digits)
-        return SavedImage(config, tuple(posixpath.normpath(one) for one in manifest["Layers"]))
-    listed = [one for one in _json(store, "index.json")["manifests"] if not _is_attestation(one)]
-    named = {tuple(_annotated(one)): one for one in listed}
+        return SavedImage(config, tuple(posixpath.normpath(layer) for layer in manifest["Layers"]))
+    listed = [
+        entry for entry in _json(store, "index.json")["manifests"] if not _is_attestation(entry)
+    ]
+    named = {tuple(_annotated(entry)): entry for entry in listed}
     top = _chosen(list(named.values()), reference, _annotated) if len(named) > 1 else None
     manifest = _manifest(store, [top] if top else listed)
     digest = str(manifest["config"]["digest"])
@@ -360,9 +360,9 @@ def _settings(
 def _chosen(images: Sequence[Any], reference: str, names_of: Any) -> Any:
     if len(images) == 1:
         return images[0]
-    fitting = [one for one in images if reference and reference in names_of(one)]
+    fitting = [image for image in images if reference and reference in names_of(image)]
     if len(fitting) != 1:
-        names = ", ".join(name for one in images for name in names_of(one)[:1])
+        names = ", ".join(name for image in images for name in names_of(image)[:1])
         raise ValueError(f"it has {len(images)} images ({names}): name one with --image")
     return fitting[0]
 
@@ -383,8 +383,11 @@ def _is_attestation(descriptor: Mapping[str, Any]) -> bool:
 
 
 def _manifest(store: Store, descriptors: Sequence[Mapping[str, Any]], depth: int = 0) -> Any:
-    """Return the image's manifest for this kind of machine."""
-    usable = [one for one in descriptors if not _is_attestation(one) and store.has(_blob(one))]
+    usable = [
+        descriptor
+        for descriptor in descriptors
+        if not _is_attestation(descriptor) and store.has(_blob(descriptor))
+    ]
     if not usable or depth > MOST_NESTED:
         raise ValueError("its index names no image of which the files are here")
     manifest = _json(store, _blob(min(usable, key=_foreign)))

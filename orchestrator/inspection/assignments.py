@@ -14,47 +14,54 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
+def name_of(assignment: Node) -> str:
+    """Return the variable's name, without an index."""
+    name = assignment.child_by_field_name("name")
+    return text_of(name).partition("[")[0] if name else ""
+
+
 def assign(walk: Walk, node: Node, shell: ShellState) -> str:
     """Make a `variable_assignment`; return the variable's name."""
     name_node, value_node = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name_node is None:
         return ""
-    adds = any(one.type == "+=" for one in node.children)
+    adds = any(child.type == "+=" for child in node.children)
     name = text_of(name_node).partition("[")[0]
     if value_node is not None and value_node.type == "array":
         keyed = _keyed(walk, value_node, shell)
         before = shell.variables.get(name)
         if keyed:
-            shell.variables[name] = (
-                {**before, **keyed} if adds and isinstance(before, dict) else keyed
-            )
+            mine = {**before, **keyed} if adds and isinstance(before, dict) else keyed
+            shell.variables.set(name, mine)
             return name
         items = [
-            word for one in value_node.named_children for word in expansion.fields(walk, shell, one)
+            word
+            for item in value_node.named_children
+            for word in expansion.fields(walk, shell, item)
         ]
         earlier = (
             [before] if isinstance(before, str) else before if isinstance(before, list) else []
         )
         if not isinstance(before, dict) or items:
-            shell.variables[name] = [*earlier, *items] if adds else items
+            shell.variables.set(name, [*earlier, *items] if adds else items)
         return name
     value = expansion.text(walk, shell, value_node) if value_node is not None else ""
     if name_node.type == "subscript":
         _assign_element(walk, name_node, name, value, shell, adds=adds)
         return name
     if adds:
-        value = (shell.scalar(name) or "") + value
+        value = (shell.variables.scalar(name) or "") + value
     forced = value_node is None or name not in text_of(value_node)
     place = walk.place(node, shell)
     walk.trace.assignments.append(Assignment(name, value, forced, place))
-    shell.variables[name] = value
+    shell.variables.set(name, value)
     return name
 
 
 def _keyed(walk: Walk, array: Node, shell: ShellState) -> dict[str, str]:
     """Return the elements of ([KEY]=VALUE ...); {} without keys."""
-    items = [one for one in array.named_children if text_of(one).startswith("[")]
-    pairs = (expansion.text(walk, shell, one)[1:].partition("]=") for one in items)
+    items = [item for item in array.named_children if text_of(item).startswith("[")]
+    pairs = (expansion.text(walk, shell, item)[1:].partition("]=") for item in items)
     return {key: value for key, equals, value in pairs if equals}
 
 
@@ -67,10 +74,10 @@ def _assign_element(
     if isinstance(before, list) and index.isdigit() and int(index) <= len(before):
         items = list(before)
         items[int(index) : int(index) + 1] = [value]
-        shell.variables[name] = items
+        shell.variables.set(name, items)
         return
     if isinstance(before, list) and not before and not index.isdigit():
         before = {}
     items_by_key = dict(before) if isinstance(before, dict) else {}
     items_by_key[index] = items_by_key.get(index, "") + value if adds else value
-    shell.variables[name] = items_by_key
+    shell.variables.set(name, items_by_key)

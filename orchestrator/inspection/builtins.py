@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import choices, conditions, expansion, programs
 from orchestrator.inspection.assignments import assign
+from orchestrator.inspection.flow import Break, Continue, Exit, Return
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import Break, Continue, Exit, Return, ShellState
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import line_of, parse, text_of
 from orchestrator.inspection.trace import UNKNOWN, Undecided, is_known
+from orchestrator.inspection.variables import Value
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -24,7 +27,6 @@ _OPTIONS = {"e": "errexit", "u": "nounset"}
 
 
 def declare(walk: Walk, node: Node, shell: ShellState) -> None:
-    """Walk export, readonly, local, declare or typeset."""
     keyword = node.children[0].type
     flags = ""
     for child in node.named_children:
@@ -36,36 +38,41 @@ def declare(walk: Walk, node: Node, shell: ShellState) -> None:
             for word in expansion.fields(walk, shell, child):
                 name, equals, value = word.partition("=")
                 if "f" in flags:
-                    shell.exported.add(f"{name}()")
+                    shell.variables.export(f"{name}()")
                     continue
                 if equals:
-                    shell.variables[name] = value
+                    shell.variables.set(name, value)
                 elif "A" in flags:
-                    shell.variables.setdefault(name, {})
+                    _create(shell, name, {})
                 elif "a" in flags:
-                    shell.variables.setdefault(name, [])
+                    _create(shell, name, [])
                 _declared(shell, name, keyword, flags)
-    shell.status = 0
+    shell.finish(0)
+
+
+def _create(shell: ShellState, name: str, value: Value) -> None:
+    if name not in shell.variables:
+        shell.variables.set(name, value)
 
 
 def _declared(shell: ShellState, name: str, keyword: str, flags: str) -> None:
     if keyword == "export" or "x" in flags:
-        shell.exported.add(name)
+        shell.variables.export(name)
 
 
-def _exit(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    raise Exit(_number(words[1]) if len(words) > 1 else shell.status)
+def _exit(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    raise Exit(_number(argv[1]) if len(argv) > 1 else shell.status)
 
 
-def _return(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    raise Return(_number(words[1]) if len(words) > 1 else shell.status)
+def _return(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    raise Return(_number(argv[1]) if len(argv) > 1 else shell.status)
 
 
-def _break(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _break(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     raise Break
 
 
-def _continue(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _continue(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     raise Continue
 
 
@@ -73,35 +80,35 @@ def _number(text: str) -> int | None:
     return int(text) & 255 if text.lstrip("-").isdigit() else None
 
 
-def _nothing(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _nothing(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     return 0
 
 
-def _fails(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _fails(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     return 1
 
 
-def _unknown(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _unknown(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     return None
 
 
-def _test(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    """test and [ as the grammar leaves them after assignments on the line before."""
-    inner = words[1:-1] if words[0] == "[" else words[1:]
+def _test(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    """test and [ after assignments on the line before."""
+    inner = argv[1:-1] if argv[0] == "[" else argv[1:]
     answer = conditions.of_words(walk, shell, inner, node)
     return None if answer is None else int(not answer)
 
 
-def _echo(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest, end = words[1:], "\n"
+def _echo(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest, end = argv[1:], "\n"
     while rest and re.fullmatch(r"-[neE]+", rest[0]):
         end = "" if "n" in rest.pop(0) else end
-    shell.write(" ".join(rest) + end)
+    shell.streams.write(" ".join(rest) + end)
     return 0
 
 
-def _printf(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = words[1:]
+def _printf(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = argv[1:]
     name = ""
     if rest[:1] == ["-v"] and len(rest) > 1:
         name, rest = rest[1], rest[2:]
@@ -109,9 +116,9 @@ def _printf(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int 
         rest = rest[1:]
     text = _formatted(rest[0], rest[1:]) if rest else ""
     if name:
-        shell.variables[name] = text
+        shell.variables.set(name, text)
     else:
-        shell.write(text)
+        shell.streams.write(text)
     return 0
 
 
@@ -131,26 +138,26 @@ def _formatted(form: str, values: list[str]) -> str:
     return out
 
 
-def _cd(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    target = next((one for one in words[1:] if not one.startswith("-")), "/root")
-    shell.cwd = walk.absolute(shell, target)
+def _cd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    target = next((word for word in argv[1:] if not word.startswith("-")), "/root")
+    shell.enter(walk.absolute(shell, target))
     return 0
 
 
-def _pwd(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    shell.write(shell.cwd + "\n")
+def _pwd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    shell.streams.write(shell.cwd + "\n")
     return 0
 
 
-def _set(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = words[1:]
+def _set(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = argv[1:]
     while rest:
         word = rest.pop(0)
         if word == "--":
-            shell.positional = rest
+            shell.frame.set_arguments(rest)
             return 0
         if not re.fullmatch(r"[-+][a-zA-Z]+", word):
-            shell.positional = [word, *rest]
+            shell.frame.set_arguments([word, *rest])
             return 0
         change = shell.options.add if word[0] == "-" else shell.options.discard
         for letter in word[1:]:
@@ -161,39 +168,35 @@ def _set(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | N
     return 0
 
 
-def _shift(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
-    if count > len(shell.positional):
-        return 1
-    shell.positional = shell.positional[count:]
-    return 0
+def _shift(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    count = int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
+    return 0 if shell.frame.shift(count) else 1
 
 
-def _source(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    if len(words) < 2:
+def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    if len(argv) < 2:
         return 2
-    path = walk.absolute(shell, words[1])
+    path = walk.absolute(shell, argv[1])
     place = walk.place(node, shell)
     walk.use_path("read", path, place)
     if not is_known(path):
-        running = {shell.source, *shell.callers}
-        fitting = [one for one in choices.scripts_of(walk, shell, path) if one not in running]
+        running = {shell.frame.source, *shell.frame.callers}
+        fitting = [
+            script for script in choices.scripts_of(walk, shell, path) if script not in running
+        ]
         fitting = choices.undecided_scripts(walk, "sourced", path, fitting, place)
-        branches = [partial(_sourced, walk, one, f"perhaps sourced by {place}") for one in fitting]
-        walk.either(shell, *branches, lambda one: None)
+        branches = [
+            partial(_sourced, walk, script, f"perhaps sourced by {place}") for script in fitting
+        ]
+        walk.either(shell, *branches, lambda state: None)
         return None
     if walk.tree.text(path) is None:
         if walk.has(path) is True and walk.around.mount_of(path) is None:
             walk.trace.undecided.append(Undecided(f"{path} is sourced, and was not read", place))
         return None if walk.has(path) is not False else 1
-    before = shell.positional
-    if len(words) > 2:
-        shell.positional = words[2:]
-    shell.status = 0
-    try:
+    shell.finish(0)
+    with shell.frame.with_arguments(argv[2:]) if argv[2:] else nullcontext():
         _sourced(walk, path, f"sourced by {place}", shell)
-    finally:
-        shell.positional = before if len(words) > 2 else shell.positional
     return shell.status
 
 
@@ -201,65 +204,66 @@ def _sourced(walk: Walk, path: str, how: str, shell: ShellState) -> None:
     try:
         walk.source(path, shell, how)
     except Return as end:
-        shell.status = end.status
+        shell.finish(end.status)
 
 
-def _eval(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    text = " ".join(words[1:])
+def _eval(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    text = " ".join(argv[1:])
     if not is_known(text.partition(" ")[0]):
         place = walk.place(node, shell)
         walk.trace.undecided.append(Undecided("text that only the run knows is evaluated", place))
         return None
-    shell.status = 0
+    shell.finish(0)
     with walk.at_line(line_of(node)):
         walk.statements(parse(text), shell)
     return shell.status
 
 
-def _exec(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = words[1:]
-    shell.traps.clear()
+def _exec(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = argv[1:]
     while rest and rest[0] in ("-a", "-c", "-l"):
         rest = rest[2 if rest[0] == "-a" else 1 :]
     if not rest:
         return 0
+    shell.traps.clear()
     raise Exit(programs.run(walk, shell, rest, walk.place(node, shell)))
 
 
-def _read(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    names = [one for one in words[1:] if one.isidentifier()] or ["REPLY"]
-    array = "-a" in words or any(re.fullmatch(r"-\w*a", one) for one in words[1:])
-    if shell.stdin is None:
+def _read(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    names = [word for word in argv[1:] if word.isidentifier()] or ["REPLY"]
+    array = "-a" in argv or any(re.fullmatch(r"-\w*a", word) for word in argv[1:])
+    if shell.streams.stdin is None:
         for name in names:
-            shell.variables[name] = [UNKNOWN] if array else UNKNOWN
+            shell.variables.set(name, [UNKNOWN] if array else UNKNOWN)
         return None
-    if not shell.stdin:
-        shell.variables.update((name, [] if array else "") for name in names)
+    if not shell.streams.stdin:
+        for name in names:
+            shell.variables.set(name, [] if array else "")
         return 1
-    line = shell.stdin.pop(0)
-    signs = shell.scalar("IFS")
+    line = shell.streams.stdin.pop(0)
+    signs = shell.variables.scalar("IFS")
     sign = signs[0] if signs and signs.strip() else None
     if array:
-        shell.variables[names[-1]] = line.split(sign)
+        shell.variables.set(names[-1], line.split(sign))
         return 0
     whole = len(names) == 1 or signs == ""
     parts = [line] if whole else line.split(sign, len(names) - 1)
     for at, name in enumerate(names):
-        shell.variables[name] = parts[at] if at < len(parts) else ""
+        shell.variables.set(name, parts[at] if at < len(parts) else "")
     return 0
 
 
-def _wait(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    """wait, wait PID, wait -n. `$!` has the number of the job behind the sign of unknown parts."""
-    asked = [one for one in words[1:] if not one.startswith("-")]
-    if not asked and "-n" not in words:
+def _wait(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    """wait, wait PID, wait -n. `$!` is a job's number behind the sign of unknown parts."""
+    asked = [word for word in argv[1:] if not word.startswith("-")]
+    if not asked and "-n" not in argv:
         return 0
     number = (asked or [f"{UNKNOWN}{len(shell.jobs) - 1}"])[-1].removeprefix(UNKNOWN)
     return shell.jobs[int(number)] if number.isdigit() and int(number) < len(shell.jobs) else None
 
 
-def _trap(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    rest = [one for one in words[1:] if one != "--"]
+def _trap(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    rest = [word for word in argv[1:] if word != "--"]
     for name in rest[1:]:
         event = "EXIT" if name in ("0", "EXIT") else name.removeprefix("SIG")
         if rest[0] == "-":
@@ -269,26 +273,27 @@ def _trap(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | 
     return 0
 
 
-def _coproc(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _coproc(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     walk.trace.undecided.append(Undecided("a coprocess is started", walk.place(node, shell)))
     return None
 
 
-def _mapfile(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    name = next((one for one in reversed(words[1:]) if one.isidentifier()), "MAPFILE")
-    shell.variables[name] = [UNKNOWN] if shell.stdin is None else list(shell.stdin)
+def _mapfile(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    name = next((word for word in reversed(argv[1:]) if word.isidentifier()), "MAPFILE")
+    lines = shell.streams.stdin
+    shell.variables.set(name, [UNKNOWN] if lines is None else list(lines))
     return 0
 
 
-def _builtin(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
-    found = BUILTINS.get(words[1]) if len(words) > 1 else _nothing
-    return found(walk, shell, words[1:], node) if found else 1
+def _builtin(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    run = BUILTINS.get(argv[1]) if len(argv) > 1 else _nothing
+    return run(walk, shell, argv[1:], node) if run else 1
 
 
-def _command(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _command(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     """command NAME, command -v NAME, type NAME, hash NAME."""
-    rest = [one for one in words[1:] if not one.startswith("-")]
-    asks = words[0] != "command" or any(one in ("-v", "-V") for one in words[1:])
+    rest = [word for word in argv[1:] if not word.startswith("-")]
+    asks = argv[0] != "command" or any(word in ("-v", "-V") for word in argv[1:])
     if not rest:
         return 0
     if not asks:
@@ -296,28 +301,28 @@ def _command(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int
     name = rest[0]
     if name in shell.functions or name in BUILTINS:
         return 0
-    path = walk.tree.program(name, shell.scalar("PATH") or "")
+    path = walk.tree.program(name, shell.variables.scalar("PATH") or "")
     if path is not None:
-        shell.write(path + "\n")
+        shell.streams.write(path + "\n")
         return 0
-    shell.write(UNKNOWN if not walk.tree.complete else "")
+    shell.streams.write(UNKNOWN if not walk.tree.complete else "")
     return 1 if walk.tree.complete and is_known(name) else None
 
 
-def _declare(walk: Walk, shell: ShellState, words: list[str], node: Node) -> int | None:
+def _declare(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     """declare -p NAME, and declarations that the grammar takes for commands."""
-    flags = "".join(one for one in words[1:] if one.startswith("-"))
-    names = [one for one in words[1:] if not one.startswith("-")]
-    if "p" in flags or "F" in flags or ("f" in flags and words[0] == "declare"):
-        known = shell.functions if "f" in flags.lower() else shell.variables
-        shell.write(UNKNOWN)
-        return int(any(one not in known for one in names))
+    flags = "".join(word for word in argv[1:] if word.startswith("-"))
+    names = [word for word in argv[1:] if not word.startswith("-")]
+    if "p" in flags or "F" in flags or ("f" in flags and argv[0] == "declare"):
+        known = shell.functions if "f" in flags.lower() else shell.variables.by_name
+        shell.streams.write(UNKNOWN)
+        return int(any(name not in known for name in names))
     for word in names:
         name, equals, value = word.partition("=")
         if equals:
-            shell.variables[name] = value
-        if words[0] == "export" or "x" in flags:
-            shell.exported.add(name)
+            shell.variables.set(name, value)
+        if argv[0] == "export" or "x" in flags:
+            shell.variables.export(name)
     return 0
 
 
@@ -372,6 +377,3 @@ BUILTINS: dict[str, Builtin] = {
     **dict.fromkeys(("bg", "caller", "dirs", "fg", "help", "history", "suspend"), _unknown),
     **dict.fromkeys(("times", "unalias"), _nothing),
 }
-
-CHANGING = {"read", "mapfile", "readarray", "cd", "source", ".", "eval", "set", "shift"}
-"""Commands that change the shell itself, also with a variable before them (`IFS= read -r line`)."""

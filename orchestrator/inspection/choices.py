@@ -34,16 +34,16 @@ def scripts_of(walk: Walk, shell: ShellState, path: str) -> list[str]:
         return []
     pattern = path.replace(UNKNOWN, "*")
     return sorted(
-        one.path
-        for one in walk.tree
-        if one.content and _fits(one.path, pattern) and interpreter(walk, one.path) == "shell"
+        file.path
+        for file in walk.tree
+        if file.content and _fits(file.path, pattern) and interpreter(walk, file.path) == "shell"
     )
 
 
 def undecided_scripts(
     walk: Walk, how: str, path: str, fitting: list[str], place: Place
 ) -> list[str]:
-    """Record that only the run decides; return scripts to walk, [] if too many."""
+    """Record the choice; return scripts to walk, [] if too many."""
     few = fitting if len(fitting) <= MOST_CHOICES else []
     names = ", ".join(map(posixpath.basename, few))
     why = f"which script is {how}: {shown(path)}{names and f', perhaps {names}'}"
@@ -52,17 +52,21 @@ def undecided_scripts(
 
 
 def folder_by_document(walk: Walk, shell: ShellState, pattern: str) -> str | None:
-    """Return the folder for a partly known path, if a document of the run names it."""
-    folders = {posixpath.dirname(one.path) for one in walk.tree}
-    fitting = [f"{one}/" for one in folders if _fits(one, pattern.replace(UNKNOWN, "*"))]
+    """Return the only folder of a pattern that a document of the run names."""
+    folders = {posixpath.dirname(file.path) for file in walk.tree}
+    fitting = [f"{folder}/" for folder in folders if _fits(folder, pattern.replace(UNKNOWN, "*"))]
     named = by_document(walk, shell, fitting, f"{pattern}/")
     return named[0].rstrip("/") if len(named) == 1 else None
 
 
 def by_document(walk: Walk, shell: ShellState, paths: list[str], pattern: str) -> list[str]:
-    """Return paths whose unknown folder is a value in a YAML document of the run."""
-    documents = [value for value in shell.variables.values() if isinstance(value, str)]
-    texts = [walk.tree.text(one) or "" for one in documents if one.endswith((".yaml", ".yml"))]
+    """Return paths whose unknown folder is a value in a document of the run."""
+    documents = [value for value in shell.variables.by_name.values() if isinstance(value, str)]
+    texts = [
+        walk.tree.text(document) or ""
+        for document in documents
+        if document.endswith((".yaml", ".yml"))
+    ]
     values = {match for text in texts for match in re.findall(r":\s*([\w.-]+)", text)}
     at = [number for number, part in enumerate(pattern.split("/")[:-1]) if UNKNOWN in part]
     return [path for path in paths if at and path.split("/")[at[0]] in values]

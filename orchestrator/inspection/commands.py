@@ -1,4 +1,4 @@
-"""Commands of a script: assignments, calls, pipelines."""
+"""Commands of a script: assignments, calls, subshells, pipelines."""
 
 from __future__ import annotations
 
@@ -6,16 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from orchestrator.inspection import builtins, expansion, programs
-from orchestrator.inspection.assignments import assign
+from orchestrator.inspection import builtins, conditions, expansion, programs
+from orchestrator.inspection.assignments import assign, name_of
+from orchestrator.inspection.flow import Return
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.redirections import redirect_of, redirected
-from orchestrator.inspection.state import LOG, Function, Return, ShellState
+from orchestrator.inspection.redirections import redirect, redirected
+from orchestrator.inspection.state import Function, ShellState
+from orchestrator.inspection.streams import LOG
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, lines_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+SIMPLE = {
+    "command",
+    "declaration_command",
+    "unset_command",
+    "variable_assignment",
+    "variable_assignments",
+}
 
 
 def _variable_assignments(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -24,15 +35,11 @@ def _variable_assignments(walk: Walk, node: Node, shell: ShellState) -> None:
 
 
 def _variable_assignment(walk: Walk, node: Node, shell: ShellState) -> None:
-    substitutes = "command_substitution" in {one.type for one in _below(node)}
+    substitutes = "command_substitution" in {part.type for part in _below(node)}
     assign(walk, node, shell)
     if not substitutes:
-        shell.status = 0
-    walk.failed(shell)
-
-
-def _declaration_command(walk: Walk, node: Node, shell: ShellState) -> None:
-    builtins.declare(walk, node, shell)
+        shell.finish(0)
+    walk.failed(shell, "command")
 
 
 def _unset_command(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -41,66 +48,116 @@ def _unset_command(walk: Walk, node: Node, shell: ShellState) -> None:
         base, _, key = name.partition("[")
         value = shell.variables.get(base)
         if key and isinstance(value, dict):
-            shell.variables[base] = {k: v for k, v in value.items() if k != key.rstrip("]")}
+            shell.variables.set(base, {k: v for k, v in value.items() if k != key.rstrip("]")})
         elif not key:
             place = walk.place(node, shell)
             walk.trace.assignments.append(Assignment(name, "", True, place))
-            shell.variables.pop(name, None)
-            shell.exported.discard(name)
-    shell.status = 0
+            shell.variables.unset(name)
+    shell.finish(0)
 
 
 def _command(walk: Walk, node: Node, shell: ShellState) -> None:
+    _redirected_command(walk, node, (), shell)
+    walk.failed(shell, "command")
+
+
+def _redirected_command(
+    walk: Walk, node: Node, redirects: Sequence[Node], shell: ShellState
+) -> None:
     name_node = node.child_by_field_name("name")
-    assignments = [one for one in node.named_children if one.type == "variable_assignment"]
+    assignments = [child for child in node.named_children if child.type == "variable_assignment"]
     if name_node is not None and assignments and _are_apart(assignments[-1], name_node):
-        for one in assignments:
-            _variable_assignment(walk, one, shell)
+        for assignment in assignments:
+            _variable_assignment(walk, assignment, shell)
         assignments = []
-    words = expansion.fields(walk, shell, name_node) if name_node is not None else []
+    argv = expansion.fields(walk, shell, name_node) if name_node is not None else []
     for child in node.children_by_field_name("argument"):
-        words += expansion.fields(walk, shell, child)
-    target = shell
-    if assignments and words:
-        target = shell.copy()
-    for one in assignments:
-        target.exported.add(assign(walk, one, target))
-    redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
-    with redirected(walk, redirects, target):
-        if words:
-            _call(walk, words, node, target)
-    shell.status = target.status
-    if target is not shell and words and words[0] in builtins.CHANGING:
-        shell.variables, shell.cwd, shell.stdin = target.variables, target.cwd, target.stdin
-    walk.failed(shell)
+        argv += expansion.fields(walk, shell, child)
+    runs_here = not argv or argv[0] in shell.functions or argv[0] in builtins.BUILTINS
+    target = shell if runs_here or not assignments else shell.copy()
+    with target.variables.restored(map(name_of, assignments) if argv else ()):
+        for assignment in assignments:
+            target.variables.export(assign(walk, assignment, target))
+        mine = [child for child in node.named_children if child.type.endswith("_redirect")]
+        if argv == ["exec"]:  # of the shell itself, from here on
+            redirect(walk, [*mine, *redirects], shell)
+            shell.finish(0)
+            return
+        with redirected(walk, [*mine, *redirects], target, is_simple=True):
+            if argv:
+                _call(walk, argv, node, target)
+    shell.finish(target.status)
 
 
-def _call(walk: Walk, words: list[str], node: Node, shell: ShellState) -> None:
-    name = words[0]
+def _call(walk: Walk, argv: list[str], node: Node, shell: ShellState) -> None:
+    name = argv[0]
     if name in shell.functions:
-        _function(walk, shell.functions[name], words[1:], shell)
+        _function(walk, shell.functions[name], argv[1:], shell)
     elif name in builtins.BUILTINS:
-        shell.status = builtins.BUILTINS[name](walk, shell, words, node)
+        shell.finish(builtins.BUILTINS[name](walk, shell, argv, node))
     else:
-        shell.status = programs.run(walk, shell, words, walk.place(node, shell))
-    shell.variables["PIPESTATUS"] = [_text(shell.status)]
+        shell.finish(programs.run(walk, shell, argv, walk.place(node, shell)))
+    shell.variables.set("PIPESTATUS", [_text(shell.status)])
 
 
 def _function(walk: Walk, function: Function, arguments: list[str], shell: ShellState) -> None:
-    positional, source = shell.positional, shell.source
-    shell.positional, shell.source = arguments, function.file
     try:
-        with walk.nested() as fits:
+        with shell.frame.calling(function, arguments), walk.nested() as fits:
             if fits:
-                walk.statement(function.body, shell)
+                with redirected(walk, function.redirects, shell):
+                    walk.statement(function.body, shell)
     except Return as end:
-        shell.status = end.status
-    finally:
-        shell.positional, shell.source = positional, source
+        shell.finish(end.status)
+
+
+def _subshell(walk: Walk, node: Node, shell: ShellState) -> None:
+    _unchecked(walk, node, shell)
+    walk.failed(shell)
+
+
+def _test_command(walk: Walk, node: Node, shell: ShellState) -> None:
+    _unchecked(walk, node, shell)
+    walk.failed(shell, "command" if _is_simple(node) else "exit")
+
+
+def _unchecked(walk: Walk, node: Node, shell: ShellState) -> None:
+    if node.type == "subshell":
+        inner = shell.subshell()
+        shell.finish(walk.process(inner, lambda: walk.statements(node, inner)))
+    else:
+        answer = conditions.test(walk, shell, node)
+        shell.finish(None if answer is None else int(not answer))
+
+
+def redirect_of(
+    walk: Walk, body: Node | None, redirects: Sequence[Node], shell: ShellState
+) -> None:
+    """Walk a redirected statement. Redirections of simple commands and subshells end before a
+    failure counts."""
+    if body is None:
+        with redirected(walk, redirects, shell):
+            return
+    is_simple = _is_simple(body)
+    if body.type == "command":
+        _redirected_command(walk, body, redirects, shell)
+    elif body.type == "subshell" or (is_simple and body.type == "test_command"):
+        with redirected(walk, redirects, shell, is_simple=is_simple):
+            _unchecked(walk, body, shell)
+    else:
+        with redirected(walk, redirects, shell, is_simple=is_simple):
+            walk.statement(body, shell)
+        return
+    walk.failed(shell, "command" if is_simple else "exit")
+
+
+def _is_simple(node: Node) -> bool:
+    if node.type == "test_command":
+        return node.children[0].type == "["
+    return node.type in SIMPLE
 
 
 def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk a pipeline. `redirects` belong to its last stage: the grammar gives them to all."""
+    """`redirects` belong to the last stage: the grammar gives them to all."""
     stages = node.named_children
     with_errors = {
         at
@@ -111,7 +168,7 @@ def pipeline(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node
         partial(walk.statement, stage) for stage in stages[:-1]
     ]
     steps.append(partial(redirect_of, walk, stages[-1], redirects))
-    texts = [text_of(one) for one in stages]
+    texts = [text_of(stage) for stage in stages]
     texts[-1] = " ".join([texts[-1], *map(text_of, redirects)])
     piped(walk, steps, texts, with_errors, shell)
 
@@ -123,27 +180,27 @@ def piped(
     with_errors: set[int],
     shell: ShellState,
 ) -> None:
-    """Walk the stages; those `with_errors` send standard error along."""
+    """Stages `with_errors` send standard error along."""
     statuses: list[int | None] = []
     text: list[str] | None = None
     for at, step in enumerate(steps):
         last = at == len(steps) - 1
         inner = shell.subshell()
-        inner.stdin = text if at else inner.stdin
+        if at:
+            inner.streams.feed(text)
+        output: list[str] = []
         if not last:
-            inner.captured = []
             rest = " | ".join(texts[at + 1 :])
-            onward = f">{shell.out}" if shell.out.startswith("/") else shell.out.removeprefix(LOG)
-            inner.out = f"| {rest} {onward}".rstrip()
+            out = shell.streams.out
+            onward = f">{out}" if out.startswith("/") else out.removeprefix(LOG)
+            inner.streams.send_out(f"| {rest} {onward}".rstrip(), output)
             if at in with_errors:
-                inner.err = inner.out
+                inner.streams.send_err(inner.streams.out)
         with walk.guard():
             statuses.append(walk.process(inner, partial(step, inner)))
-        if not last:
-            output = "".join(inner.captured or [])
-            text = lines_of(output)
-    shell.variables["PIPESTATUS"] = [_text(one) for one in statuses]
-    shell.status = _of_pipe(statuses, "pipefail" in shell.options)
+        text = lines_of("".join(output))
+    shell.variables.set("PIPESTATUS", [_text(status) for status in statuses])
+    shell.finish(_of_pipe(statuses, "pipefail" in shell.options))
     walk.failed(shell)
 
 
@@ -171,7 +228,7 @@ def _text(status: int | None) -> str:
 def _of_pipe(statuses: list[int | None], pipefail: bool) -> int | None:
     if not pipefail:
         return statuses[-1]
-    known = [one for one in statuses if one]
+    known = [status for status in statuses if status]
     if known:
         return known[-1]
     return None if None in statuses else 0
@@ -183,5 +240,7 @@ COMMANDS: dict[str, Callable[[Walk, Node, ShellState], None]] = {
     "declaration_command": builtins.declare,
     "unset_command": _unset_command,
     "command": _command,
+    "subshell": _subshell,
+    "test_command": _test_command,
     "pipeline": pipeline,
 }

@@ -39,14 +39,10 @@ def _all(left: Answer, right: Answer) -> Answer:
 
 
 def test(walk: Walk, shell: ShellState, node: Node) -> Answer:
-    """Return the answer of a `test_command`."""
-    body = [one for one in node.children if one.type not in ("[", "]", "[[", "]]")]
+    body = [child for child in node.children if child.type not in ("[", "]", "[[", "]]")]
     single = bool(node.children) and node.children[0].type == "["
-    before, walk.in_test = walk.in_test, True
-    try:
+    with walk.testing():
         return _expression(walk, shell, body[0], single=single) if body else False
-    finally:
-        walk.in_test = before
 
 
 def _expression(walk: Walk, shell: ShellState, node: Node, *, single: bool) -> Answer:
@@ -126,24 +122,24 @@ def _compare(
 
 
 def insist(walk: Walk, asked: range) -> None:
-    """Mark reads of unset variables as required, except those with a value or a default."""
+    """Mark reads of unset variables without a default as required."""
     for at in asked:
         read = walk.trace.reads[at]
         if not read.given and read.use != "default":
             walk.trace.reads[at] = Read(read.name, "required", False, read.place)
 
 
-def of_words(walk: Walk, shell: ShellState, words: Sequence[str], node: Node) -> Answer:
+def of_words(walk: Walk, shell: ShellState, operands: Sequence[str], node: Node) -> Answer:
     """Return the answer of `test` or `[` as a plain command."""
-    if words[:1] == ["!"]:
-        return negated(of_words(walk, shell, words[1:], node))
-    if len(words) == 1:
-        return bool(words[0]) if is_known(words[0]) else None
-    if len(words) == 2:
-        return _of_operand(walk, shell, words[0], words[1], node)
-    if len(words) != 3:
-        return None if words else False
-    left, sign, right = words
+    if operands[:1] == ["!"]:
+        return negated(of_words(walk, shell, operands[1:], node))
+    if len(operands) == 1:
+        return bool(operands[0]) if is_known(operands[0]) else None
+    if len(operands) == 2:
+        return _of_operand(walk, shell, operands[0], operands[1], node)
+    if len(operands) != 3:
+        return None if operands else False
+    left, sign, right = operands
     if sign in _NUMBERS:
         return _compared(sign, left, right)
     if not is_known(left + right) or sign not in ("=", "==", "!="):
@@ -181,7 +177,6 @@ def _differ(mine: str, yours: str, sign: str) -> Answer:
 
 
 def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
-    """Evaluate an arithmetic expression, with its assignments."""
     if node.type in ("arithmetic_expansion", "parenthesized_expression", "compound_statement"):
         value: int | None = 0
         for child in node.named_children:
@@ -202,7 +197,7 @@ def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
         name, right = node.child_by_field_name("name"), node.child_by_field_name("value")
         value = arithmetic(walk, shell, right) if right else None
         if name:
-            shell.variables[text_of(name)] = UNKNOWN if value is None else str(value)
+            shell.variables.set(text_of(name), UNKNOWN if value is None else str(value))
         return value
     return None
 
@@ -220,7 +215,7 @@ def _calculated(walk: Walk, shell: ShellState, node: Node) -> int | None:
     if sign == "=":
         value = right
     if sign == "=" or sign in _UPDATES:
-        shell.variables[text_of(left_node)] = UNKNOWN if value is None else str(value)
+        shell.variables.set(text_of(left_node), UNKNOWN if value is None else str(value))
     return value
 
 
@@ -257,13 +252,13 @@ def calculated(left: int, sign: str, right: int) -> int | None:
 
 def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     body = text_of(node)
-    operand = next((one for one in node.named_children if one.type != "test_operator"), None)
+    operand = next((child for child in node.named_children if child.type != "test_operator"), None)
     if operand is not None and operand.type == "binary_expression":
         return None  # the grammar takes -1 + 2 for -(1 + 2)
     value = arithmetic(walk, shell, operand) if operand else None
     for sign, step in (("++", 1), ("--", -1)):
         if sign in body and operand:
-            shell.variables[text_of(operand)] = UNKNOWN if value is None else str(value + step)
+            shell.variables.set(text_of(operand), UNKNOWN if value is None else str(value + step))
             before = body.startswith(sign)
             return None if value is None else value + step * before
     if value is None:
@@ -272,7 +267,7 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
 
 
 def plain_number(text: str) -> int | None:
-    """Return a product or sum of plain numbers; None for anything else."""
+    """Return a product or sum of plain numbers, else None."""
     total = 0
     for term in text.split("+"):
         product = 1

@@ -11,7 +11,7 @@ from orchestrator.inspection import python
 from orchestrator.inspection.programs import LAUNCHERS
 from orchestrator.inspection.run_container import NodeStart, RunContainer
 from orchestrator.inspection.software import Software, software
-from orchestrator.inspection.state import LOG, NOWHERE
+from orchestrator.inspection.streams import LOG, NOWHERE
 from orchestrator.inspection.trace import Start, Trace, shown
 from orchestrator.inspection.tree import ImageTree
 from orchestrator.inspection.walk import ScriptWalk
@@ -22,8 +22,7 @@ MOST_GENERATIONS = 4
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """Exit status after a successful training, and after a failure with 7; None if only the run
-    knows."""
+    """Exit statuses after a training that succeeded, or failed with 7; None if undecided."""
 
     after_success: int | None
     after_failure: int | None
@@ -48,7 +47,7 @@ class Contract:
     scripts: dict[str, str]
     software: Software = field(default_factory=Software)
     second: Start | None = None
-    """The training's start on the second node."""
+    """On the second node."""
 
 
 def contract_of(
@@ -57,11 +56,10 @@ def contract_of(
     around: RunContainer,
     second: NodeStart | None = None,
 ) -> Contract:
-    """Return the contract of `command` by walking its scripts; `second`: as it is on the second
-    node."""
-    words = list(command)
+    """Walk the scripts of `command`; `second`: the command on the second node."""
+    argv = list(command)
     walk = ScriptWalk(tree, around)
-    walk.run(list(words))
+    walk.run(list(argv))
     trace = walk.trace
     _follow_programs(walk, {**tree.config.environment, **around.environment})
     training = _training(tree, trace)
@@ -72,11 +70,11 @@ def contract_of(
     }
     return Contract(
         tree,
-        tuple(words),
+        tuple(argv),
         trace,
         training,
         _ranks(training, trace),
-        _exit(tree, words, around, training),
+        _exit(tree, argv, around, training),
         hashes,
         software(tree),
         _training_of(tree, second) if second is not None else None,
@@ -105,10 +103,10 @@ def _training_of(tree: ImageTree, node: NodeStart) -> Start | None:
 
 def _training(tree: ImageTree, trace: Trace) -> Start | None:
     """Return the last launcher of ranks, else Python program, else program."""
-    starts = [one for one in trace.starts if not one.place.maybe] or trace.starts
+    starts = [start for start in trace.starts if not start.place.maybe] or trace.starts
     kinds = (
-        [one for one in starts if posixpath.basename(one.words[0]) in LAUNCHERS],
-        [one for one in starts if one.script],
+        [start for start in starts if posixpath.basename(start.words[0]) in LAUNCHERS],
+        [start for start in starts if start.script],
         starts,
     )
     return next((kind[-1] for kind in kinds if kind), None)
@@ -145,19 +143,19 @@ def _ranks(training: Start | None, trace: Trace) -> str:
             return "torchrun c10d"
         return "torchrun static" if "--nnodes" in text else "torchrun one node"
     if name.startswith("python"):
-        own = any(one.why.startswith(python.MAKES_RANKS) for one in trace.undecided)
-        return "Python" if own else "task per GPU"
+        spawns = any(problem.why.startswith(python.MAKES_RANKS) for problem in trace.undecided)
+        return "Python" if spawns else "task per GPU"
     return f"launcher {shown(name)}"
 
 
 def _exit(
-    tree: ImageTree, words: list[str], around: RunContainer, training: Start | None
+    tree: ImageTree, argv: list[str], around: RunContainer, training: Start | None
 ) -> CommandEnd:
     if training is None:
         return CommandEnd(None, None)
     place = (training.place.file, training.place.line)
     ends = [
-        ScriptWalk(tree, around, {place: status}).run(list(words))
+        ScriptWalk(tree, around, {place: status}).run(list(argv))
         for status in (0, ScriptWalk.FAILED)
     ]
     return CommandEnd(*ends)

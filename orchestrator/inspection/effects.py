@@ -38,32 +38,34 @@ _FETCHERS = {
 _LOCAL_ONLY = {"clean", "autoremove", "remove", "activate", "config", "env", "version", "list"}
 
 
-def look_for_downloads(walk: Walk, shell: ShellState, words: list[str], place: Place) -> None:
-    name = posixpath.basename(words[0])
-    rest = words[1:]
+def look_for_downloads(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> None:
+    name = posixpath.basename(argv[0])
+    rest = argv[1:]
     if name == "uv" and rest[:1] == ["pip"]:
         name, rest = "pip", rest[1:]
     what = " ".join([name, *rest])[:200]
     if name == "uv" and rest[:1] in (["sync"], ["run"], ["add"], ["tool"]):
         walk.trace.downloads.append(Download(what, place))
-    if name == "rsync" and any(":" in one for one in rest):
+    if name == "rsync" and any(":" in argument for argument in rest):
         walk.trace.downloads.append(Download(what, place))
     if _PIP.fullmatch(name):
         if rest[:1] in (["install"], ["download"]) and "--no-index" not in rest:
-            off = "PIP_NO_INDEX" if shell.scalar("PIP_NO_INDEX") not in (None, "0", "") else ""
-            walk.trace.downloads.append(Download(what, place, off))
+            walk.trace.downloads.append(Download(what, place, _switch(shell, "PIP_NO_INDEX")))
     elif (
-        name == "git" and any(one in rest for one in ("clone", "fetch", "pull", "submodule"))
+        name == "git" and any(action in rest for action in ("clone", "fetch", "pull", "submodule"))
     ) or (name == "aws" and "s3" in rest):
         walk.trace.downloads.append(Download(what, place))
     elif name in _FETCHERS and not set(rest[:1]) & _LOCAL_ONLY:
         if name in ("curl", "wget") and any(
-            "localhost" in one or "127.0.0.1" in one for one in rest
+            "localhost" in argument or "127.0.0.1" in argument for argument in rest
         ):
             return
-        variable = _FETCHERS[name]
-        off = variable if variable and shell.scalar(variable) not in (None, "0", "") else ""
-        walk.trace.downloads.append(Download(what, place, off))
+        walk.trace.downloads.append(Download(what, place, _switch(shell, _FETCHERS[name])))
+
+
+def _switch(shell: ShellState, name: str) -> str:
+    """Return a variable that switches downloads off, else ""."""
+    return name if shell.variables.scalar(name) not in (None, "0", "") else ""
 
 
 # ---- paths ----
@@ -73,11 +75,9 @@ _TWO_ENDED = {"cp", "mv", "ln", "rsync"}
 _READING = {"cat", "head", "tail", "ls", "grep", "egrep", "sed", "awk", "find", "tar", "jq"}
 
 
-def look_for_paths(
-    walk: Walk, shell: ShellState, name: str, words: list[str], place: Place
-) -> None:
-    arguments = [one for one in words[1:] if not one.startswith("-")]
-    paths = [walk.absolute(shell, one) for one in arguments]
+def look_for_paths(walk: Walk, shell: ShellState, name: str, argv: list[str], place: Place) -> None:
+    arguments = [word for word in argv[1:] if not word.startswith("-")]
+    paths = [walk.absolute(shell, argument) for argument in arguments]
     if name in _WRITING:
         for path in paths:
             walk.use_path("written", path, place)
@@ -85,15 +85,15 @@ def look_for_paths(
     elif name in ("rm", "rmdir", "unlink", "shred"):
         for path in paths:
             walk.use_path("deleted", path, place)
-    elif name == "find" and ("-delete" in words or {"rm", "unlink"} & set(words)):
-        for argument in words[1:]:
+    elif name == "find" and ("-delete" in argv or {"rm", "unlink"} & set(argv)):
+        for argument in argv[1:]:
             if argument.startswith(("-", "(", "!")):
                 break
             walk.use_path("deleted", walk.absolute(shell, argument), place)
     elif name in _TWO_ENDED and len(paths) > 1:
         for path in paths[:-1]:
             walk.use_path("deleted" if name == "mv" else "read", path, place)
-        into = arguments[-1].endswith("/")  # its former content is not made here
+        into = arguments[-1].endswith("/")  # its former content is not made
         for path in paths[:-1] if into else [""]:
             made = posixpath.join(paths[-1], posixpath.basename(path)) if path else paths[-1]
             walk.use_path("written", made, place)
@@ -112,32 +112,32 @@ MOST_COPIED = 20
 
 
 def look_for_copies(
-    walk: Walk, shell: ShellState, name: str, words: list[str], place: Place
+    walk: Walk, shell: ShellState, name: str, argv: list[str], place: Place
 ) -> None:
     """Make the files of cp, mv, ln and tee, as far as their text is known."""
-    arguments = [one for one in words[1:] if not one.startswith("-")]
-    paths = [walk.absolute(shell, one) for one in arguments]
+    arguments = [word for word in argv[1:] if not word.startswith("-")]
+    paths = [walk.absolute(shell, argument) for argument in arguments]
     if name == "chmod":
         walk.allow(*paths[1:])
-    elif name == "tee" and shell.stdin is not None:
+    elif name == "tee" and shell.streams.stdin is not None:
         for path in paths:
-            walk.make(path, "".join(f"{line}\n" for line in shell.stdin))
+            walk.make(path, "".join(f"{line}\n" for line in shell.streams.stdin))
     elif name in ("cp", "mv", "ln", "install") and 1 < len(paths) <= MOST_COPIED:
         into = walk.tree.is_folder(paths[-1])
         for path in paths[:-1]:
             end = posixpath.join(paths[-1], posixpath.basename(path)) if into else paths[-1]
             if (text := walk.tree.text(path)) is not None:
                 walk.make(end, text)
-    elif name in ("sed", "patch") and ("-i" in words or name == "patch"):
+    elif name in ("sed", "patch") and ("-i" in argv or name == "patch"):
         for path in paths:
             if walk.tree.text(path) is not None:
                 what = f"{path} is changed by `{name}` before it is used"
                 walk.trace.undecided.append(Undecided(what, place))
 
 
-def status_of_making(walk: Walk, shell: ShellState, words: list[str]) -> int | None:
+def status_of_making(walk: Walk, shell: ShellState, argv: list[str]) -> int | None:
     """Return the status of mkdir or touch: root may write everywhere but in read-only mounts."""
-    paths = [walk.absolute(shell, one) for one in words[1:] if not one.startswith("-")]
+    paths = [walk.absolute(shell, word) for word in argv[1:] if not word.startswith("-")]
     mounts = [walk.around.mount_of(path) for path in paths]
     if any(mount is not None and mount.read_only for mount in mounts):
         return 1
@@ -147,21 +147,21 @@ def status_of_making(walk: Walk, shell: ShellState, words: list[str]) -> int | N
 # ---- output ----
 
 
-def output(walk: Walk, shell: ShellState, name: str, words: list[str]) -> str:
+def output(walk: Walk, shell: ShellState, name: str, argv: list[str]) -> str:
     """Return a program's output, as far as the files decide it."""
-    arguments = [one for one in words[1:] if not one.startswith("-")]
+    arguments = [word for word in argv[1:] if not word.startswith("-")]
     if name in ("dirname", "basename", "realpath", "readlink") and arguments:
         return _path_part(walk, shell, name, arguments) + "\n"
-    if name == "expr" and all(map(is_known, words)):
-        total = _sum(words[1:])
+    if name == "expr" and all(map(is_known, argv)):
+        total = _sum(argv[1:])
         return UNKNOWN if total is None else f"{total}\n"
-    if name == "sed" and len(words) == 2 and shell.stdin is not None:
-        edited = [_edited(words[1], line) for line in shell.stdin]
+    if name == "sed" and len(argv) == 2 and shell.streams.stdin is not None:
+        edited = [_edited(argv[1], line) for line in shell.streams.stdin]
         return UNKNOWN if None in edited else "".join(f"{line}\n" for line in edited)
     if name == "find":
-        return _listing(walk, shell, words[1:])
+        return _listing(walk, shell, argv[1:])
     if name in ("sort", "tee", "cat") and not (name == "cat" and arguments):
-        lines = shell.stdin
+        lines = shell.streams.stdin
         if lines is None:
             return UNKNOWN
         return "".join(f"{line}\n" for line in (sorted(lines) if name == "sort" else lines))
@@ -179,12 +179,18 @@ def output(walk: Walk, shell: ShellState, name: str, words: list[str]) -> str:
         "sync",
     ):
         return ""
-    if name == "seq" and arguments and all(one.lstrip("-").isdigit() for one in arguments):
-        numbers = [int(one) for one in arguments]
+    if (
+        name == "seq"
+        and arguments
+        and all(argument.lstrip("-").isdigit() for argument in arguments)
+    ):
+        numbers = [int(argument) for argument in arguments]
         first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
         step = numbers[1] if len(numbers) == 3 else 1
         if step and abs(last - first) < 10_000:
-            return "".join(f"{one}\n" for one in range(first, last + (1 if step > 0 else -1), step))
+            return "".join(
+                f"{number}\n" for number in range(first, last + (1 if step > 0 else -1), step)
+            )
     return UNKNOWN
 
 
@@ -212,12 +218,12 @@ def _edited(program: str, line: str) -> str | None:
     return line.removesuffix(text) if end else line.replace(text, "", 1)
 
 
-def _sum(words: list[str]) -> int | None:
+def _sum(terms: list[str]) -> int | None:
     """Return the value of `expr`; None for operators other than + - * / %."""
-    if len(words) % 2 == 0 or not all(re.fullmatch(r"-?\d{1,18}", one) for one in words[::2]):
+    if len(terms) % 2 == 0 or not all(re.fullmatch(r"-?\d{1,18}", number) for number in terms[::2]):
         return None
-    total, term, sign = 0, int(words[0]), 1
-    for operator, number in zip(words[1::2], map(int, words[2::2]), strict=True):
+    total, term, sign = 0, int(terms[0]), 1
+    for operator, number in zip(terms[1::2], map(int, terms[2::2]), strict=True):
         if operator in ("+", "-"):
             total, term, sign = total + sign * term, number, 1 if operator == "+" else -1
             continue
@@ -235,7 +241,7 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
         folders.append(arguments[0])
         arguments = arguments[1:]
     names, depth, kind = [], 99, ""
-    rest = [one for one in arguments if one not in ("(", ")", "-o")]
+    rest = [argument for argument in arguments if argument not in ("(", ")", "-o")]
     while len(rest) >= 2 and rest[0] in ("-maxdepth", "-mindepth", "-type", "-name"):
         option, value = rest[0], rest[1]
         rest = rest[2:]
@@ -255,12 +261,12 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
         if not is_known(top) and (by_document := choices.folder_by_document(walk, shell, top)):
             folder = top = by_document
         if not is_known(top):
-            pattern = posixpath.join(top, *[one for one in names if len(names) == 1] or "*")
+            pattern = posixpath.join(top, *[name for name in names if len(names) == 1] or "*")
             return pattern.replace("*", UNKNOWN)
         for file in walk.tree.below(top):
             below = posixpath.relpath(file.path, walk.tree.resolve(top))
             fits = not names or any(
-                fnmatch.fnmatchcase(posixpath.basename(below), one) for one in names
+                fnmatch.fnmatchcase(posixpath.basename(below), name) for name in names
             )
             if fits and below.count("/") < depth and kind in ("", "f"):
                 lines.append(posixpath.join(folder, below))

@@ -8,17 +8,19 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.patterns import cut
-from orchestrator.inspection.state import Exit, ShellState, Value
+from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import decoded, text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
+from orchestrator.inspection.variables import Value
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 HOST = "node1"
-"""The node for which a script is walked; any other would do."""
+"""Any other node would do."""
 
 _UNDECIDED_NAMES = {
     "RANDOM",
@@ -38,28 +40,28 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def value_of(shell: ShellState, name: str) -> Value | None:
-    """Return a variable or special parameter; None if not set."""
+    """Return a variable or special parameter, or None."""
     if name in shell.variables:
-        return shell.variables[name]
+        return shell.variables.get(name)
     if name.isdigit():
         if name == "0":
-            return shell.script
+            return shell.frame.script
         index = int(name) - 1
-        return shell.positional[index] if index < len(shell.positional) else None
+        return shell.frame.positional[index] if index < len(shell.frame.positional) else None
     if name in _UNDECIDED_NAMES:
         return UNKNOWN
     special: dict[str, Value] = {
         "?": UNKNOWN if shell.status is None else str(shell.status),
-        "#": str(len(shell.positional)),
-        "@": shell.positional,
-        "*": shell.positional,
+        "#": str(len(shell.frame.positional)),
+        "@": shell.frame.positional,
+        "*": shell.frame.positional,
         "$": UNKNOWN,
         "!": f"{UNKNOWN}{len(shell.jobs) - 1}",
         "-": "",
         "_": UNKNOWN,
         "PWD": shell.cwd,
         "HOSTNAME": HOST,
-        "BASH_SOURCE": [shell.source, *shell.callers],
+        "BASH_SOURCE": [shell.frame.source, *shell.frame.callers],
         "UID": "0",
         "EUID": "0",
         "HOME": "/root",
@@ -75,14 +77,14 @@ def value_of(shell: ShellState, name: str) -> Value | None:
 
 def fields(walk: Walk, shell: ShellState, node: Node) -> list[str]:
     """Return the words that an argument becomes."""
-    words = _fields(walk, shell, node)
+    expanded = _fields(walk, shell, node)
     if node.type in ("word", "concatenation") and _GLOB.search(_literal(node)):
-        return [name for word in words for name in _matches(walk, shell, word)]
-    return words
+        return [name for word in expanded for name in _matches(walk, shell, word)]
+    return expanded
 
 
 def text(walk: Walk, shell: ShellState, node: Node) -> str:
-    """Return the single word that a value, pattern or file name becomes."""
+    """Return a value, pattern or file name as a single word."""
     return " ".join(_fields(walk, shell, node, split=False))
 
 
@@ -93,13 +95,15 @@ def _literal(node: Node) -> str:
 
 
 def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
-    """Return the image's files that match a pattern, or the pattern itself."""
+    """Return the files that match a pattern, or the pattern itself."""
     if not _GLOB.search(word) or not is_known(word):
         return [word]
-    found = ["/" if word.startswith("/") else ""]
+    paths = ["/" if word.startswith("/") else ""]
     for part in word.strip("/").split("/"):
-        found = [one for folder in found for one in _names(walk, shell, folder, part)][:MOST_NAMES]
-    return found or [word]
+        paths = [path for folder in paths for path in _names(walk, shell, folder, part)][
+            :MOST_NAMES
+        ]
+    return paths or [word]
 
 
 def _names(walk: Walk, shell: ShellState, folder: str, pattern: str) -> list[str]:
@@ -118,7 +122,9 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     kind = node.type
     if kind in ("word", "extglob_pattern", "number", "regex", "test_operator", "file_descriptor"):
         if node.named_children and kind == "number":
-            return _joined([_fields(walk, shell, one, split=split) for one in node.named_children])
+            return _joined(
+                [_fields(walk, shell, child, split=split) for child in node.named_children]
+            )
         return [re.sub(r"\\(.)", r"\1", text_of(node))]
     if kind == "raw_string":
         return [text_of(node)[1:-1]]
@@ -127,7 +133,7 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     if kind in ("string", "translated_string"):
         return _quoted(walk, shell, node)
     if kind == "concatenation":
-        return _joined([_fields(walk, shell, one, split=split) for one in node.children])
+        return _joined([_fields(walk, shell, child, split=split) for child in node.children])
     if kind in ("simple_expansion", "expansion"):
         return _split(_expanded(walk, shell, node), split)
     if kind == "command_substitution":
@@ -140,12 +146,12 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     if kind in ("command_name", "variable_name", "special_variable_name") and not node.children:
         return [text_of(node)]
     if node.children:
-        return _joined([_fields(walk, shell, one, split=split) for one in node.children])
+        return _joined([_fields(walk, shell, child, split=split) for child in node.children])
     return [text_of(node)]
 
 
 def _descriptor(walk: Walk, shell: ShellState, node: Node) -> str:
-    """Return the file behind `<(...)`, with the program's output in it."""
+    """Return the path of a file with the output of `<(...)`."""
     output = walk.capture(node, shell)
     if text_of(node).startswith(">("):
         return UNKNOWN
@@ -164,15 +170,14 @@ def _split(values: Sequence[str], split: bool) -> list[str]:
 
 
 def _joined(parts: Sequence[list[str]]) -> list[str]:
-    """Join neighbours without a blank between them."""
-    words: list[str] = []
+    joined: list[str] = []
     for part in parts:
-        if part and words:
-            words[-1] += part[0]
-            words.extend(part[1:])
+        if part and joined:
+            joined[-1] += part[0]
+            joined.extend(part[1:])
         else:
-            words.extend(part)
-    return words
+            joined.extend(part)
+    return joined
 
 
 def _quoted(walk: Walk, shell: ShellState, node: Node) -> list[str]:
@@ -192,25 +197,25 @@ def heredoc(walk: Walk, shell: ShellState, body: Node) -> str:
 
 def _mixed(walk: Walk, shell: ShellState, node: Node, begin: int, end: int) -> list[str]:
     source = node.text or b""
-    words = [""]
+    parts = [""]
     for child in node.named_children:
         if child.type in ("string_content", "heredoc_content"):
             continue
         first, last = child.start_byte - node.start_byte, child.end_byte - node.start_byte
         raw = source[first:last]  # the grammar counts blanks before ${ to the expansion
-        words[-1] += _unescaped(source[begin:first] + raw[: len(raw) - len(raw.lstrip())])
+        parts[-1] += _unescaped(source[begin:first] + raw[: len(raw) - len(raw.lstrip())])
         begin = last
         if child.type in ("simple_expansion", "expansion"):
             values = _expanded(walk, shell, child, quoted=True)
         else:
             values = _fields(walk, shell, child, split=False)
         if values:
-            words[-1] += values[0]
-            words.extend(values[1:])
-        elif words == [""] and begin >= end and _LIST.fullmatch(source[1:-1]):
+            parts[-1] += values[0]
+            parts.extend(values[1:])
+        elif parts == [""] and begin >= end and _LIST.fullmatch(source[1:-1]):
             return []  # "$@" without arguments is no word
-    words[-1] += _unescaped(source[begin:end])
-    return words
+    parts[-1] += _unescaped(source[begin:end])
+    return parts
 
 
 def _unescaped(raw: bytes) -> str:
@@ -222,8 +227,8 @@ def _unescaped(raw: bytes) -> str:
 
 def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False) -> list[str]:
     """Return the values of $NAME or ${NAME...}; [] if empty or not set."""
-    children = [one for one in node.children if one.type not in ("$", "${", "}")]
-    operators = [text_of(one) for one in children]
+    children = [child for child in node.children if child.type not in ("$", "${", "}")]
+    operators = [text_of(child) for child in children]
     prefix = operators[0] if operators and operators[0] in ("#", "!") and len(children) > 1 else ""
     if prefix:
         children, operators = children[1:], operators[1:]
@@ -234,7 +239,7 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
     use = _use(walk, shell, operator, has_value=bool(rest[1:]))
     values = _values(walk, shell, name_node, use, _base_name(name_node))
     if not values and use == "required" and not _is_all(name_node) and _ends(shell, operator):
-        raise Exit(1)
+        raise Exit(1, "expansion")
     if prefix == "#":
         return [_length(values, name_node)]
     if prefix == "!":
@@ -242,7 +247,7 @@ def _expanded(walk: Walk, shell: ShellState, node: Node, *, quoted: bool = False
     if operator in _DEFAULTS | _REQUIRED:
         return _with_default(walk, shell, name_node, values, operator, rest[1:])
     if operator:
-        argument = "".join(text(walk, shell, one) for one in rest[1:])
+        argument = "".join(text(walk, shell, node) for node in rest[1:])
         if operator == ":" and _is_all(name_node):
             return _part(values, argument, of_arguments=text_of(name_node) in ("@", "*"))
         return [_changed(value, operator, argument) for value in values]
@@ -309,7 +314,7 @@ def _element(value: Value, index: str) -> list[str]:
 
 def _length(values: list[str], node: Node) -> str:
     if _is_all(node):
-        return UNKNOWN if any(not is_known(one) for one in values) else str(len(values))
+        return UNKNOWN if any(not is_known(value) for value in values) else str(len(values))
     joined = "".join(values)
     return str(len(joined)) if is_known(joined) else UNKNOWN
 
@@ -335,17 +340,17 @@ def _with_default(
     if is_set:
         return values
     if operator in _REQUIRED:
-        raise Exit(127)
+        raise Exit(127, "expansion")
     default = _argument(walk, shell, rest)
     if operator.endswith("="):
-        shell.variables[_base_name(node)] = default
+        shell.variables.set(_base_name(node), default)
         place = walk.place(node, shell)
         walk.trace.assignments.append(Assignment(_base_name(node), default, False, place))
     return [default] if default else []
 
 
 def _argument(walk: Walk, shell: ShellState, nodes: list[Node]) -> str:
-    return "".join(text(walk, shell, one) for one in nodes)
+    return "".join(text(walk, shell, node) for node in nodes)
 
 
 def _changed(value: str, operator: str, argument: str) -> str:

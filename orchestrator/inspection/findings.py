@@ -1,4 +1,4 @@
-"""Places at which an image and a bundle do not fit, or a run would fail silently."""
+"""Places where an image and a bundle do not fit, or a run would fail silently."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from orchestrator.inspection.contract import Contract, where_errors_go
 from orchestrator.inspection.given import Given
-from orchestrator.inspection.state import LOG
+from orchestrator.inspection.streams import LOG
 from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown
 from orchestrator.words import count
 
@@ -33,7 +33,7 @@ OF_LIBRARIES = re.compile(
     r"|GPU|NVIDIA|PET|TQDM|HYDRA|PIP|LD|USE_HIPBLASLT|TF|XLA|FI|IBV|RDMAV|MC|MSCCL|MSCCLPP|ENABLE"
     r"|FUSED|LORA)(_|$)"
 )
-"""Prefixes of variables read by compiled libraries, out of reach of a text search."""
+"""Prefixes of variables of compiled libraries, out of reach of a text search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _at(place: Place) -> dict[str, Any]:
 
 
 def findings(contract: Contract, given: Given) -> list[ContractFinding]:
-    """Return the findings of an image and its entry, worst first."""
+    """Return the findings, worst first."""
     rules = (
         _missing,
         _ends_early,
@@ -77,8 +77,8 @@ def findings(contract: Contract, given: Given) -> list[ContractFinding]:
         _user,
         _platform,
     )
-    found = list(dict.fromkeys(one for rule in rules for one in rule(contract, given)))
-    return sorted(found, key=lambda one: ORDER.index(one.severity))
+    results = list(dict.fromkeys(finding for rule in rules for finding in rule(contract, given)))
+    return sorted(results, key=lambda finding: ORDER.index(finding.severity))
 
 
 def _missing(contract: Contract, given: Given) -> Iterator[ContractFinding]:
@@ -155,7 +155,7 @@ def _concerns(contract: Contract, given: Given, read: Read) -> bool:
 def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     if contract.training is None or contract.training.place.maybe:
         return
-    read = {one.name for one in contract.trace.reads}
+    read = {read.name for read in contract.trace.reads}
     for name in sorted(given.configured - read - BY_LAUNCHERS):
         if OF_LIBRARIES.match(name) or name in contract.tree.mentions or _is_named(contract, name):
             continue
@@ -169,8 +169,7 @@ def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 
 def _is_named(contract: Contract, name: str) -> bool:
-    """Return whether a file of the image reads the variable: a script that only sets it does
-    not."""
+    """Return whether a file of the image reads the variable; scripts that only set it do not."""
     read = re.compile(rf"\$\{{?[!#]?{re.escape(name)}\b".encode())
     token = re.compile(rf"\b{re.escape(name)}\b".encode())
     return any(
@@ -183,11 +182,11 @@ def _is_named(contract: Contract, name: str) -> bool:
 def _overwritten(contract: Contract, given: Given) -> Iterator[ContractFinding]:
     mine = given.around.environment
     last = {
-        one.name: one
-        for one in contract.trace.assignments
-        if one.name in given.configured | {"SEED", "MASTER_ADDR", "MASTER_PORT"}
+        assignment.name: assignment
+        for assignment in contract.trace.assignments
+        if assignment.name in given.configured | {"SEED", "MASTER_ADDR", "MASTER_PORT"}
     }
-    forced = {one.name for one in contract.trace.assignments if one.forced}
+    forced = {assignment.name for assignment in contract.trace.assignments if assignment.forced}
     for name, assignment in last.items():
         if name not in forced or name not in mine or assignment.value == mine[name]:
             continue
@@ -273,7 +272,7 @@ A_RECORD = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "value":
 
 
 def _records_lost(contract: Contract, out: str) -> str:
-    """Return how records go astray; "" if they reach the log."""
+    """Return how records get lost; "" if they reach the log."""
     if out.startswith("|"):
         for options, pattern in _filters(out):
             if _lets_through(pattern, options, A_RECORD) is False:
@@ -288,8 +287,8 @@ def _records_lost(contract: Contract, out: str) -> str:
 
 
 def _filters(out: str) -> list[tuple[str, str]]:
-    found = _FILTER.findall(out) if out.startswith("|") else []
-    return [(options, next(filter(None, patterns), "")) for options, *patterns in found]
+    filters = _FILTER.findall(out) if out.startswith("|") else []
+    return [(options, next(filter(None, patterns), "")) for options, *patterns in filters]
 
 
 def _lets_through(pattern: str, options: str, line: str) -> bool | None:
@@ -298,10 +297,10 @@ def _lets_through(pattern: str, options: str, line: str) -> bool | None:
         return None
     fixed = re.search(r"\s-\w*F", options) is not None
     try:
-        found = pattern in line if fixed else bool(re.search(pattern.replace("\\|", "|"), line))
+        matches = pattern in line if fixed else bool(re.search(pattern.replace("\\|", "|"), line))
     except re.error:
         return None
-    return found is not bool(re.search(r"\s-\w*v|--invert", options))
+    return matches is not bool(re.search(r"\s-\w*v|--invert", options))
 
 
 def _shown_by(given: Given) -> str:
@@ -390,7 +389,6 @@ def _ranks(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 
 def _launcher(contract: Contract, given: Given) -> Iterator[ContractFinding]:
-    """Compare torchrun's numbers and places with the bundle's."""
     first = contract.training
     if first is None or not contract.ranks.startswith("torchrun"):
         return
@@ -445,17 +443,17 @@ def _misled(
 
 def _options(start: Start) -> dict[str, str]:
     """Return torchrun's options: name, with underscores, -> value."""
-    words = list(start.words)
-    found: dict[str, str] = {}
-    while words and not words[0].endswith(".py"):
-        word = words.pop(0)
+    argv = list(start.words)
+    options: dict[str, str] = {}
+    while argv and not argv[0].endswith(".py"):
+        word = argv.pop(0)
         if not word.startswith("--"):
             continue
         name, equals, value = word[2:].partition("=")
-        if not equals and words and not words[0].startswith("-"):
-            value = words[0]
-        found[name.replace("-", "_")] = value
-    return found
+        if not equals and argv and not argv[0].startswith("-"):
+            value = argv[0]
+        options[name.replace("-", "_")] = value
+    return options
 
 
 # ---- paths ----
@@ -469,10 +467,10 @@ def _paths(contract: Contract, given: Given) -> Iterator[ContractFinding]:
         if mount is None:
             yield from _unprovided(contract, given, use)
             continue
-        for one in _of_mount(given, use, mount.place, mount.read_only, made, mount.holds):
-            if (one.kind, one.what) not in seen:
-                seen.add((one.kind, one.what))
-                yield one
+        for finding in _of_mount(given, use, mount.place, mount.read_only, made, mount.holds):
+            if (finding.kind, finding.what) not in seen:
+                seen.add((finding.kind, finding.what))
+                yield finding
 
 
 def _of_mount(
@@ -535,15 +533,15 @@ def _of_mount(
 def _is_promised(path: str, holds: tuple[str, ...]) -> bool:
     known = path.partition(shown("\ue000"))[0] if is_known(path) else path.split("\ue000")[0]
     return any(
-        (one + "/").startswith(known.rstrip("/") + "/")
-        or one.startswith(known)
-        or known.startswith(one + "/")
-        for one in holds
+        (promised + "/").startswith(known.rstrip("/") + "/")
+        or promised.startswith(known)
+        or known.startswith(promised + "/")
+        for promised in holds
     )
 
 
 def _unprovided(contract: Contract, given: Given, use: PathUse) -> Iterator[ContractFinding]:
-    """Find a Python program's absolute path that neither the image nor a mount has."""
+    """Report a Python program's absolute path that neither the image nor a mount has."""
     if use.how != "read" or not contract.tree.complete or not use.place.file.endswith(".py"):
         return
     top = "/" + use.path.split("/")[1]

@@ -19,19 +19,19 @@ RESULTS = "/results"
 
 @dataclass(frozen=True)
 class Given:
-    """Needs of findings about an entry; the defaults are those of an image alone. `sources` are the
-    places (file and line) of values."""
+    """Needs of findings; the defaults are for an image alone. `sources`: file and line of
+    values."""
 
     around: RunContainer = field(default_factory=RunContainer)
     command: tuple[str, ...] = ()
     nodes: int = 1
     gpus: int = 8
     ranks: str = ""
-    """`node`: the command is a launcher; `gpu`: it is started once per GPU; "": the round names
-    neither, and it is started once per node."""
+    """`node`: the command is a launcher; `gpu`: started once per GPU; "": the round names neither,
+    and it is started once per node."""
     sources: Mapping[str, str] = field(default_factory=dict)
     writable: frozenset[str] = frozenset()
-    """Places in the container that the program writes."""
+    """Places that the program writes."""
     verbose: Mapping[str, str] = field(default_factory=dict)
     needs: frozenset[str] = frozenset()
     """Variables taken from the submitter."""
@@ -41,18 +41,16 @@ class Given:
     is_offline: bool = False
     offline: Mapping[str, str] = field(default_factory=dict)
     second: NodeStart | None = None
-    """The command on the second node, if any."""
+    """On the second node, if any."""
     is_run: bool = True
     """False for another command of the image, such as a preparation."""
 
     @property
     def configured(self) -> frozenset[str]:
-        """Return the config's variables, without those of every run."""
         return frozenset(self.sources)
 
 
 def given_by(entry: Entry) -> Given:
-    """Return the bundle's side for an entry."""
     first = _start_on(entry, 0)
     return Given(
         first.around,
@@ -65,7 +63,7 @@ def given_by(entry: Entry) -> Given:
         entry.launch.verbose,
         frozenset(entry.pass_env),
         frozenset(entry.launch.unset),
-        frozenset(one.env for one in entry.logged if one.env),
+        frozenset(logged.env for logged in entry.logged if logged.env),
         entry.is_offline,
         {name: str(value) for name, value in entry.documents.stack.offline.items()},
         _start_on(entry, 1) if entry.nodes > 1 else None,

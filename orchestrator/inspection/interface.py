@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.inspection.flow import Cause
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import PathHow, Place, Trace
@@ -19,13 +20,15 @@ Answer = bool | None
 
 
 class Walk(Protocol):
-    """A walk through a command's scripts; walk.py has its methods."""
+    """A walk through scripts; walk.py has its methods."""
 
     trace: Trace
     tree: ImageTree
     around: RunContainer
     in_test: bool
     statuses: dict[tuple[str, int], int]
+
+    def testing(self) -> AbstractContextManager[None]: ...
 
     def place(self, node: Node, shell: ShellState) -> Place: ...
 
@@ -61,6 +64,8 @@ class Walk(Protocol):
         self, path: str, arguments: list[str], shell: ShellState, how: str
     ) -> int | None: ...
 
+    def keep_output(self, shell: ShellState) -> None: ...
+
     def process(self, shell: ShellState, body: Callable[[], None]) -> int | None: ...
 
     def statements(self, node: Node, shell: ShellState) -> None: ...
@@ -69,4 +74,4 @@ class Walk(Protocol):
 
     def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None: ...
 
-    def failed(self, shell: ShellState) -> None: ...
+    def failed(self, shell: ShellState, cause: Cause = "exit") -> None: ...

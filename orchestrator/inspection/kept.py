@@ -1,4 +1,4 @@
-"""Results of inspections, kept next to the site's images, and changes between them."""
+"""Results of inspections, and changes between them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_DIFF_LINES = 40
 
 @dataclass(frozen=True)
 class KeptContract:
-    """The result of an inspection; `scripts` maps paths to texts."""
+    """`scripts` maps paths to texts."""
 
     reference: str
     id: str
@@ -37,7 +37,7 @@ class KeptContract:
     scripts: Mapping[str, str]
     findings: tuple[ContractFinding, ...]
     is_stand_in: bool = False
-    """The lab's image under the name of a published one: its scripts are others."""
+    """The lab's image under a published name."""
 
     @property
     def problem(self) -> str:
@@ -51,8 +51,8 @@ class KeptContract:
 
     @property
     def errors(self) -> tuple[ContractFinding, ...]:
-        """Without those of a stand-in, which say nothing about the published image."""
-        wrong = tuple(one for one in self.findings if one.severity == "error")
+        """Errors, without those of a stand-in: it is not the published image."""
+        wrong = tuple(finding for finding in self.findings if finding.severity == "error")
         return () if self.is_stand_in else wrong
 
 
@@ -67,7 +67,7 @@ def kept_path(folder: Path, image_id: str, entry: str) -> Path:
 
 
 def keep(
-    folder: Path, contract: Contract, found: list[ContractFinding], entry: str, now_ms: int
+    folder: Path, contract: Contract, findings: list[ContractFinding], entry: str, now_ms: int
 ) -> KeptContract:
     """Write the result of an inspection. Raises OSError."""
     tree = contract.tree
@@ -77,7 +77,7 @@ def keep(
         entry,
         now_ms,
         {path: tree.text(path) or "" for path in sorted(contract.scripts)},
-        tuple(found),
+        tuple(findings),
         tree.config.is_stand_in,
     )
     data = {
@@ -86,7 +86,7 @@ def keep(
         "entry": entry,
         "created_ms": now_ms,
         "scripts": dict(kept.scripts),
-        "findings": [one.to_json() for one in found],
+        "findings": [finding.to_json() for finding in findings],
         "stand_in": kept.is_stand_in,
     }
     path = kept_path(folder, kept.id, entry)
@@ -101,22 +101,21 @@ def keep(
 def newest(
     folder: Path, entry: str, *, reference: str = "", other_than: str = ""
 ) -> KeptContract | None:
-    """Return an entry's newest usable result, of `reference` if given, not of `other_than`."""
+    """Return the newest usable result, of `reference` if given, not of `other_than`."""
     stem = kept_path(folder, "", entry).name.removesuffix(SUFFIX)
     results = [_read(path) for path in sorted(folder.glob(f"{stem}*{SUFFIX}"))]
     fitting = [
-        one
-        for one in results
-        if one is not None
-        and one.entry == entry
-        and one.id != other_than
-        and reference in ("", one.reference)
+        result
+        for result in results
+        if result is not None
+        and result.entry == entry
+        and result.id != other_than
+        and reference in ("", result.reference)
     ]
-    return max(fitting, key=lambda one: one.created_ms, default=None)
+    return max(fitting, key=lambda result: result.created_ms, default=None)
 
 
 def kept_for(entry: Entry) -> KeptContract | None:
-    """Return the newest result for an entry's image."""
     log_dir = entry.site.log_dir
     if entry.container.engine == "none" or not log_dir:
         return None
@@ -140,7 +139,7 @@ def _read(path: Path) -> KeptContract | None:
             str(data["entry"]),
             int(data["created_ms"]),
             {str(name): str(text) for name, text in data["scripts"].items()},
-            tuple(_finding(one) for one in data["findings"]),
+            tuple(_finding(finding) for finding in data["findings"]),
             data.get("stand_in") is True,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -154,7 +153,7 @@ def _finding(data: Mapping[str, Any]) -> ContractFinding:
 
 
 def changes(before: KeptContract, after: KeptContract) -> list[str]:
-    """Return differences between two images' scripts: files, then unified diffs."""
+    """Return differences of scripts: files, then unified diffs."""
     lines: list[str] = []
     for path in sorted(before.scripts.keys() | after.scripts.keys()):
         old, new = before.scripts.get(path), after.scripts.get(path)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepCommand:
-    """A step's text, with its container's working folder and mounts."""
+    """A step's text, and its container's working folder and mounts."""
 
     name: str
     text: str
@@ -44,11 +44,11 @@ def inspect_for_preparation(
 ) -> Mapping[str, str]:
     """Return each step's and entry's first error: name -> text.
 
-    Entries' results are kept in `folder`. An image is not read if the engine lacks it or all its
-    entries have a result there. Raises EngineError or OSError.
+    Entries' results are kept in `folder`. Nothing is read if the engine lacks the image, or all
+    results are there. Raises EngineError or OSError.
     """
     known = find_image(client, image)
-    wanted = {entry_name(one.system, one.workload, one.round): one for one in entries}
+    wanted = {entry_name(entry.system, entry.workload, entry.round): entry for entry in entries}
     if known is None or all(kept_path(folder, known.id, name).exists() for name in wanted):
         return {}
     givens = {name: given_by(entry) for name, entry in wanted.items()}
@@ -64,7 +64,7 @@ def inspect_for_preparation(
 def _of_step(tree: ImageTree, step: StepCommand) -> str:
     around = RunContainer({}, tuple(Mounted(place) for place in step.mounts), step.workdir)
     contract = contract_of(tree, ("bash", "-c", step.text), around)
-    missing = [one for one in contract.trace.missing if not one.start.place.maybe]
+    missing = [program for program in contract.trace.missing if not program.start.place.maybe]
     if not missing:
         return ""
     return missing[0].fault or f"the image has no {missing[0].what}"

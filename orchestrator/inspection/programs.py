@@ -28,7 +28,7 @@ SHELLS = {"bash", "sh", "dash"}
 LAUNCHERS = {"torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec"}
 _PYTHON = re.compile(r"python(3(\.\d+)?)?")
 
-# Wrapper -> its options that take a value, and the number of words before the program.
+# Wrapper -> its options with a value, and the number of words before the program.
 _WRAPPERS: dict[str, tuple[frozenset[str], int]] = {
     "nohup": (frozenset(), 0),
     "time": (frozenset({"-f", "-o"}), 0),
@@ -59,7 +59,7 @@ FILTERS = {
     "cut",
     "ts",
 }
-"""They read the output of others, and end well when those fail."""
+"""They read others' output, and succeed when those fail."""
 
 _QUIET = FILTERS | {
     *("date", "sleep", "hostname", "uname", "id", "whoami", "nproc", "seq", "basename", "dirname"),
@@ -97,58 +97,57 @@ _QUIET = FILTERS | {
 """Programs of every system, without meaning for the contract."""
 
 
-def run(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
+def run(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
     """Walk a program; return its exit status, None if only the run knows."""
-    words = _unwrapped(walk, shell, words, place)
-    if not words:
+    argv = _unwrapped(walk, shell, argv, place)
+    if not argv:
         return 0
-    if words[0] in ("{", "}"):  # of a construct that the grammar does not know
+    if argv[0] in ("{", "}"):  # of a construct that the grammar does not know
         return None
-    if not is_known(words[0]):
+    if not is_known(argv[0]):
         walk.trace.undecided.append(Undecided("which program is started here", place))
-        shell.write(UNKNOWN)
+        shell.streams.write(UNKNOWN)
         return None
-    name = posixpath.basename(words[0])
-    if name in SHELLS and "/" not in words[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
-        return _shell(walk, shell, words, place)
-    path = _find(walk, shell, words[0])
-    if path and "/" in words[0] and not walk.may_execute(path):
+    name = posixpath.basename(argv[0])
+    if name in SHELLS and "/" not in argv[0].removeprefix("/bin/").removeprefix("/usr/bin/"):
+        return _shell(walk, shell, argv, place)
+    path = _find(walk, shell, argv[0])
+    if path and "/" in argv[0] and not walk.may_execute(path):
         fault = "is not executable, and is started by its name"
-        walk.trace.missing.append(Missing(path, _start(walk, shell, words, place), fault))
+        walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place), fault))
         return 126
     script = path and interpreter(walk, path)
     if script == "shell" and path:
-        return walk.script(path, words[1:], shell, f"started by {place}")
+        return walk.script(path, argv[1:], shell, f"started by {place}")
     if script == "python" and path:
-        return _python(walk, shell, ["python3", path, *words[1:]], place)
-    if _is_python(words):
-        return _python(walk, shell, words, place)
-    effects.look_for_downloads(walk, shell, words, place)
-    effects.look_for_paths(walk, shell, name, words, place)
-    effects.look_for_copies(walk, shell, name, words, place)
-    shell.write(effects.output(walk, shell, name, words))
-    if path is None and _is_missing(walk, shell, words[0]):
-        walk.trace.missing.append(Missing(words[0], _start(walk, shell, words, place)))
+        return _python(walk, shell, ["python3", path, *argv[1:]], place)
+    if _is_python(argv):
+        return _python(walk, shell, argv, place)
+    effects.look_for_downloads(walk, shell, argv, place)
+    effects.look_for_paths(walk, shell, name, argv, place)
+    effects.look_for_copies(walk, shell, name, argv, place)
+    shell.streams.write(effects.output(walk, shell, name, argv))
+    if path is None and _is_missing(walk, shell, argv[0]):
+        walk.trace.missing.append(Missing(argv[0], _start(walk, shell, argv, place)))
         return 127
     if name not in _QUIET:
-        return _started(walk, shell, words, place)
+        return _started(walk, shell, argv, place)
     if name in ("mkdir", "touch"):
-        return effects.status_of_making(walk, shell, words)
+        return effects.status_of_making(walk, shell, argv)
     if name in ("rm", "rmdir", "sleep", "sync", "chmod", "basename", "dirname"):
         return 0
     return 0 if name in FILTERS and name not in ("grep", "egrep") else None
 
 
 def _forget(walk: Walk, shell: ShellState, names: set[str], place: Place) -> None:
-    for name in names & shell.exported:
+    for name in names & shell.variables.exported:
         walk.trace.assignments.append(Assignment(name, "", True, place))
-        shell.exported.discard(name)
-        shell.variables.pop(name, None)
+        shell.variables.unset(name)
 
 
-def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) -> list[str]:
+def _unwrapped(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> list[str]:
     """Return the program behind env, timeout and the like."""
-    rest = list(words)
+    rest = list(argv)
     while rest:
         name = posixpath.basename(rest[0])
         if name == "env":
@@ -156,12 +155,12 @@ def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) ->
             while rest and ("=" in rest[0] or rest[0].startswith("-")):
                 variable, _, value = rest.pop(0).partition("=")
                 if variable in ("-i", "--ignore-environment", "-"):
-                    _forget(walk, shell, set(shell.exported), place)
+                    _forget(walk, shell, set(shell.variables.exported), place)
                 elif variable in ("-u", "--unset") and (value or rest):
                     _forget(walk, shell, {value or rest.pop(0)}, place)
                 elif variable.isidentifier():
-                    shell.variables[variable] = value
-                    shell.exported.add(variable)
+                    shell.variables.set(variable, value)
+                    shell.variables.export(variable)
         elif name in _WRAPPERS:
             valued, count = _WRAPPERS[name]
             rest = rest[1:]
@@ -176,11 +175,11 @@ def _unwrapped(walk: Walk, shell: ShellState, words: list[str], place: Place) ->
 
 
 def _find(walk: Walk, shell: ShellState, word: str) -> str | None:
-    """Return a program's path in the image, links not followed; None if missing."""
+    """Return a program's path, links not followed; None if missing."""
     if "/" in word:
         path = walk.absolute(shell, word)
         return path if walk.tree.get(path) is not None else None
-    return walk.tree.program(word, shell.scalar("PATH") or "")
+    return walk.tree.program(word, shell.variables.scalar("PATH") or "")
 
 
 def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
@@ -191,8 +190,8 @@ def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
     return posixpath.basename(word) not in _QUIET | {"git", "wget", "curl", "pip", "pip3"}
 
 
-def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    rest = words[1:]
+def _shell(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
+    rest = argv[1:]
     options: set[str] = set()
     while rest and rest[0].startswith(("-", "+")) and rest[0] != "--":
         option = rest.pop(0)
@@ -204,7 +203,7 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
             options.add(rest.pop(0))
     rest = rest[1:] if rest[:1] == ["--"] else rest
     if not rest or "-s" in options:
-        return _from_stdin(walk, shell, words, rest, place)
+        return _from_stdin(walk, shell, argv, rest, place)
     path = walk.absolute(shell, rest[0])
     walk.use_path("read", path, place)
     if not is_known(path):
@@ -213,7 +212,7 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
         if walk.around.mount_of(path) or walk.has(path) is not False:
             walk.trace.undecided.append(Undecided(f"the script {path} was not read", place))
             return None
-        walk.trace.missing.append(Missing(path, _start(walk, shell, words, place)))
+        walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place)))
         return 127
     return walk.script(path, rest[1:], shell, f"started by {place}")
 
@@ -221,7 +220,6 @@ def _shell(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int
 def _one_of(
     walk: Walk, shell: ShellState, path: str, arguments: list[str], place: Place
 ) -> int | None:
-    """Walk all scripts that a partly known path can mean."""
     fitting = scripts_of(walk, shell, path)
     named = by_document(walk, shell, fitting, path)
     if len(named) == 1:
@@ -229,88 +227,86 @@ def _one_of(
     fitting = undecided_scripts(walk, "started", path, named or fitting, place)
 
     def started(script: str) -> Callable[[ShellState], None]:
-        def branch(one: ShellState) -> None:
-            walk.script(script, arguments, one, f"perhaps started by {place}")
+        def branch(inner: ShellState) -> None:
+            walk.script(script, arguments, inner, f"perhaps started by {place}")
 
         return branch
 
-    walk.either(shell, *map(started, fitting), lambda one: None)
+    walk.either(shell, *map(started, fitting), lambda state: None)
     return None
 
 
 def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int | None:
-    """Walk the text of `bash -c`."""
     if not rest or not is_known(rest[0]):
         walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
         return None
-    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.script], place)
+    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.frame.script], place)
 
 
 def _from_stdin(
-    walk: Walk, shell: ShellState, words: list[str], arguments: list[str], place: Place
+    walk: Walk, shell: ShellState, argv: list[str], arguments: list[str], place: Place
 ) -> int | None:
-    if shell.stdin is None or not all(map(is_known, shell.stdin)):
-        why = f"text that only the run knows is given to `{shown(' '.join(words))}`"
+    if shell.streams.stdin is None or not all(map(is_known, shell.streams.stdin)):
+        why = f"text that only the run knows is given to `{shown(' '.join(argv))}`"
         walk.trace.undecided.append(Undecided(why, place))
         return None
-    text = "\n".join(shell.stdin) + "\n"
-    return _read_aloud(walk, shell, text, [shell.script, *arguments], place)
+    text = "\n".join(shell.streams.stdin) + "\n"
+    return _read_aloud(walk, shell, text, [shell.frame.script, *arguments], place)
 
 
 def _read_aloud(
     walk: Walk, shell: ShellState, text: str, arguments: list[str], place: Place
 ) -> int | None:
-    """Walk a text as a process, with the place of its start."""
-    child = shell.child(arguments[0], arguments[1:])
-    child.source = shell.source
+    """Walk a text as a process at the place of its start."""
+    child = shell.child(arguments[0], arguments[1:], shell.frame.source)
     with walk.at_line(place.line):
         return walk.process(child, lambda: walk.statements(parse(text), child))
 
 
-def _start(walk: Walk, shell: ShellState, words: list[str], place: Place) -> Start:
-    script = script_of(words, shell.cwd, walk.tree, _search(shell)) if _is_python(words) else None
-    exported = frozenset(shell.exported)
-    return Start(tuple(words), place, shell.out, shell.err, shell.cwd, exported, script or "")
+def _start(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> Start:
+    script = script_of(argv, shell.cwd, walk.tree, _search(shell)) if _is_python(argv) else None
+    streams, exported = shell.streams, frozenset(shell.variables.exported)
+    return Start(tuple(argv), place, streams.out, streams.err, shell.cwd, exported, script or "")
 
 
-def _is_python(words: list[str]) -> bool:
-    name = posixpath.basename(words[0])
+def _is_python(argv: list[str]) -> bool:
+    name = posixpath.basename(argv[0])
     return name in LAUNCHERS or _PYTHON.fullmatch(name) is not None
 
 
-def _started(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    walk.trace.starts.append(_start(walk, shell, words, place))
+def _started(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
+    walk.trace.starts.append(_start(walk, shell, argv, place))
     return walk.statuses.get((place.file, place.line))
 
 
-def _python(walk: Walk, shell: ShellState, words: list[str], place: Place) -> int | None:
-    if "pip" in words[1:4]:
-        at = words.index("pip")
-        if words[at - 1] == "-m":
-            effects.look_for_downloads(walk, shell, words[at:], place)
+def _python(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
+    if "pip" in argv[1:4]:
+        at = argv.index("pip")
+        if argv[at - 1] == "-m":
+            effects.look_for_downloads(walk, shell, argv[at:], place)
             return None
-    if (path := script_of(words, shell.cwd, walk.tree, _search(shell))) is not None:
+    if (path := script_of(argv, shell.cwd, walk.tree, _search(shell))) is not None:
         walk.use_path("read", path, place)
         if walk.has(path) is False:
-            walk.trace.missing.append(Missing(path, _start(walk, shell, words, place)))
+            walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place)))
             return 2
         if walk.tree.text(path) is not None:
             walk.trace.scripts.setdefault(walk.tree.resolve(path), f"started by {place}")
         elif walk.tree.get(path) is not None:
             walk.trace.undecided.append(Undecided(f"the program {path} was not read", place))
-    elif (text := _given_text(shell, words)) is not None:
+    elif (text := _given_text(shell, argv)) is not None:
         walk.trace.python.append(PythonText(text, place))
-    elif words[1:] in ([], ["-"]) or "--no-python" in words or "--no_python" in words:
-        walk.trace.undecided.append(Undecided(f"the program of `{' '.join(words)}`", place))
-    shell.write(UNKNOWN)
-    return _started(walk, shell, words, place)
+    elif argv[1:] in ([], ["-"]) or "--no-python" in argv or "--no_python" in argv:
+        walk.trace.undecided.append(Undecided(f"the program of `{' '.join(argv)}`", place))
+    shell.streams.write(UNKNOWN)
+    return _started(walk, shell, argv, place)
 
 
-def python_words(words: list[str]) -> tuple[str, str]:
-    """Return (`file`, path), (`module`, name) or (`text`, program) of a Python or torchrun command;
-    ("", "") for a bare interpreter."""
-    launcher = posixpath.basename(words[0]) in LAUNCHERS
-    rest = words[1:]
+def python_words(argv: list[str]) -> tuple[str, str]:
+    """Return (`file`, path), (`module`, name) or (`text`, program) of Python or torchrun; ("", "")
+    for a bare interpreter."""
+    launcher = posixpath.basename(argv[0]) in LAUNCHERS
+    rest = argv[1:]
     while rest:
         word = rest.pop(0)
         if word.endswith(".py"):
@@ -328,10 +324,10 @@ def python_words(words: list[str]) -> tuple[str, str]:
     return "", ""
 
 
-def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
-    """Return the file that a Python or torchrun command runs; else None, also for a module
-    missing in `cwd` and `search`."""
-    kind, name = python_words(words)
+def script_of(argv: list[str], cwd: str, tree: ImageTree, search: list[str]) -> str | None:
+    """Return the file that Python or torchrun runs; None for a module missing in `cwd` and
+    `search`."""
+    kind, name = python_words(argv)
     if kind == "file":
         path = posixpath.join(cwd, name)
         return posixpath.normpath(path) if is_known(path) else path
@@ -346,15 +342,14 @@ def script_of(words: list[str], cwd: str, tree: ImageTree, search: list[str]) ->
 
 
 def _search(shell: ShellState) -> list[str]:
-    folders = (shell.scalar("PYTHONPATH") or "").split(":")
-    return [one for one in folders if one.startswith("/") and is_known(one)]
+    folders = (shell.variables.scalar("PYTHONPATH") or "").split(":")
+    return [folder for folder in folders if folder.startswith("/") and is_known(folder)]
 
 
-def _given_text(shell: ShellState, words: list[str]) -> str | None:
-    """Return the program after -c, or in a known standard input."""
-    kind, text = python_words(words)
+def _given_text(shell: ShellState, argv: list[str]) -> str | None:
+    kind, text = python_words(argv)
     if kind == "text":
         return text
-    if words[1:] in ([], ["-"]) and shell.stdin is not None:
-        return "\n".join(shell.stdin)
+    if argv[1:] in ([], ["-"]) and shell.streams.stdin is not None:
+        return "\n".join(shell.streams.stdin)
     return None

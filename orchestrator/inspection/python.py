@@ -7,6 +7,7 @@ import posixpath
 import re
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -59,11 +60,10 @@ def follow(
     script: str,
     environment: dict[str, str],
     maybe: bool,
-    words: Sequence[str] = (),
+    argv: Sequence[str] = (),
     folders: Sequence[str] = (),
 ) -> None:
-    """Read a Python script and its imports from its folder and `folders`. `words` are those of its
-    start: the values of its options."""
+    """Read a script and its imports from its folder and `folders`; `argv` has its options."""
     pending = [script]
     seen: set[str] = set()
     roots = [posixpath.dirname(script), *folders]
@@ -78,34 +78,36 @@ def follow(
         trace.scripts.setdefault(path, f"imported by {script}")
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of odd escapes in the image's code
+                warnings.simplefilter("ignore")  # of odd escapes
                 module = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             trace.undecided.append(Undecided("Python that cannot be parsed", Place(path, 1, maybe)))
             continue
         if path == script:
-            module = _WithArguments(module, words).visit(module)
-        read_module(module, path, trace, environment, maybe)
+            module = _WithArguments(module, argv).visit(module)
+        read_module(module, Place(path, 1, maybe), trace, environment)
         pending.extend(_imports(tree, module, path, roots))
 
 
 class _WithArguments(ast.NodeTransformer):
     """Replaces `args.NAME` by a known value from the program's start."""
 
-    def __init__(self, module: ast.Module, words: Sequence[str]) -> None:
+    def __init__(self, module: ast.Module, argv: Sequence[str]) -> None:
         self._names = {"args"}
         self._values: dict[str, str] = {}
         for node in ast.walk(module):
             if isinstance(node, ast.Call) and _called(node)[0] == "add_argument":
                 self._add_default(node)
-        for at, word in enumerate(words):
+        for at, word in enumerate(argv):
             name, equals, value = word.partition("=")
             if name.startswith("--"):
-                value = value if equals else next(iter(words[at + 1 :]), "")
+                value = value if equals else next(iter(argv[at + 1 :]), "")
                 self._values[name[2:].replace("-", "_")] = value
 
     def _add_default(self, node: ast.Call) -> None:
-        default = next((one.value for one in node.keywords if one.arg == "default"), None)
+        default = next(
+            (keyword.value for keyword in node.keywords if keyword.arg == "default"), None
+        )
         if node.args and default is not None:
             name, value = _literal(node.args[0]), _literal(default)
             if is_known(name + value):
@@ -115,9 +117,7 @@ class _WithArguments(ast.NodeTransformer):
         value = self._values.get(node.attr)
         if not isinstance(node.value, ast.Name) or node.value.id not in self._names or not value:
             return self.generic_visit(node)
-        constant = ast.copy_location(ast.Constant(value), node)
-        constant.kind = OF_ARGUMENTS
-        return constant
+        return ast.copy_location(ast.Constant(value, kind=OF_ARGUMENTS), node)
 
 
 OF_ARGUMENTS = "of the arguments"
@@ -143,7 +143,6 @@ def _imports(tree: ImageTree, module: ast.Module, path: str, roots: list[str]) -
 
 
 def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator[str]:
-    """Yield a module's files in the folders of a search path."""
     for folder in folders:
         place = posixpath.join(folder, *name.split(".")) if name else folder
         for file in (f"{place}.py", f"{place}/__init__.py"):
@@ -152,7 +151,6 @@ def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator
 
 
 def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> None:
-    """Read a program in a script's own text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -160,15 +158,18 @@ def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> N
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         trace.undecided.append(Undecided("Python that cannot be parsed", given.place))
         return
-    for node in ast.walk(module):
-        if hasattr(node, "lineno"):
-            node.lineno = given.place.line
-    read_module(module, given.place.file, trace, environment, given.place.maybe)
+    read_module(module, given.place, trace, environment, is_text=True)
 
 
 def read_module(
-    module: ast.Module, path: str, trace: Trace, environment: dict[str, str], maybe: bool
+    module: ast.Module,
+    origin: Place,
+    trace: Trace,
+    environment: dict[str, str],
+    *,
+    is_text: bool = False,
 ) -> None:
+    """Read a module from the file of `origin`; `is_text`: from that line of a script."""
     guarded = {
         id(inner)
         for node in ast.walk(module)
@@ -192,7 +193,8 @@ def read_module(
     for node in ast.walk(module):
         if not hasattr(node, "lineno") or id(node) in defaults:
             continue
-        place = Place(path, node.lineno, maybe or id(node) in guarded)
+        line = origin.line if is_text else node.lineno
+        place = Place(origin.file, line, origin.maybe or id(node) in guarded)
         if (stored_value := _stored(node)) is not None:
             trace.assignments.append(Assignment(*stored_value, True, place))
         read = _variable(node)
@@ -204,7 +206,7 @@ def read_module(
             download = _download(node, environment)
             if download is not None:
                 unsure = download[0].endswith(PERHAPS)
-                where = Place(path, node.lineno, place.maybe or unsure)
+                where = replace(place, maybe=place.maybe or unsure)
                 trace.downloads.append(Download(download[0], where, download[1]))
             if (command := _command(node, place)) is not None:
                 trace.commands.append(command)
@@ -212,8 +214,8 @@ def read_module(
                 trace.paths.append(PathUse(deleted, "deleted", place))
             if (how := _ranks(node)) is not None:
                 trace.undecided.append(Undecided(f"{MAKES_RANKS}: {how}", place))
-        own = isinstance(node, ast.Constant) and node.kind != OF_ARGUMENTS
-        text = node.value if isinstance(node, ast.Constant) and own else ""
+        is_given = isinstance(node, ast.Constant) and node.kind != OF_ARGUMENTS
+        text = node.value if isinstance(node, ast.Constant) and is_given else ""
         if isinstance(text, str) and _ROOTS.fullmatch(text) and not _SYSTEM.match(text):
             trace.paths.append(PathUse(text, "read", place))
 
@@ -223,14 +225,14 @@ _DELETING = {"rmtree": "shutil", "remove": "os", "unlink": "os", "removedirs": "
 
 
 def _command(node: ast.Call, place: Place) -> PythonCommand | None:
-    """Return the program that a call of subprocess or os.system starts."""
+    """Return the program that subprocess or os.system starts."""
     name, module = _called(node)
     is_system = module == "os" and name in ("system", "popen")
     if not node.args or not (is_system or (name in _RUNNING and module in ("subprocess", "sp"))):
         return None
     first = node.args[0]
     if isinstance(first, (ast.List, ast.Tuple)):
-        return PythonCommand(tuple(_literal(one) for one in first.elts), "", place)
+        return PythonCommand(tuple(_literal(element) for element in first.elts), "", place)
     for_shell = (
         is_system
         or name.startswith("get")
@@ -252,7 +254,7 @@ def _deleted(node: ast.Call) -> Iterator[str]:
 
 
 def _called(node: ast.Call) -> tuple[str, str]:
-    """Return the name of a called function, and of its module or object."""
+    """Return a called function, and its module or object."""
     called = node.func
     if not isinstance(called, ast.Attribute):
         return getattr(called, "id", ""), ""
@@ -261,7 +263,7 @@ def _called(node: ast.Call) -> tuple[str, str]:
 
 
 def _literal(node: ast.AST) -> str:
-    """Return the text of a constant or an f-string; other parts are unknown."""
+    """Return a constant's or f-string's text; other parts are unknown."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):
@@ -278,13 +280,12 @@ _SPAWNING = {"spawn", "start_processes", "elastic_launch", "launch_agent"}
 
 
 def _ranks(node: ast.Call) -> str | None:
-    """Return the call that makes the processes of the ranks."""
     name = _called(node)[0]
     return f"{name}(…)" if name in _SPAWNING else None
 
 
 def _stored(node: ast.AST) -> tuple[str, str] | None:
-    """Return variable and value of `os.environ["NAME"] = ...`; constants are known."""
+    """Return variable and value of `os.environ["NAME"] = ...`."""
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return None
     target = node.targets[0]
@@ -294,13 +295,13 @@ def _stored(node: ast.AST) -> tuple[str, str] | None:
         or not isinstance(target.slice, ast.Constant)
     ):
         return None
-    own = any(_variable(one) is not None for one in ast.walk(node.value))
+    reads = any(_variable(part) is not None for part in ast.walk(node.value))
     value = str(node.value.value) if isinstance(node.value, ast.Constant) else UNKNOWN
-    return None if own else (str(target.slice.value), value)
+    return None if reads else (str(target.slice.value), value)
 
 
 def _variable(node: ast.AST) -> tuple[str, Use] | None:
-    """Return the variable that an expression reads, and whether it can be missing."""
+    """Return the variable that an expression reads, and how."""
     if (
         isinstance(node, ast.Subscript)
         and _is_environ(node.value)
@@ -356,7 +357,6 @@ def _switch(name: str, environment: dict[str, str]) -> str:
 
 
 def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str, str]) -> None:
-    """Read the variables that a folder's YAML documents refer to."""
     for file in tree.below(folder):
         if file.path.endswith(_DOCUMENTS) and file.content is not None:
             document(tree, trace, file.path, environment, maybe=True)
@@ -365,7 +365,7 @@ def documents(tree: ImageTree, trace: Trace, folder: str, environment: dict[str,
 def document(
     tree: ImageTree, trace: Trace, path: str, environment: dict[str, str], *, maybe: bool = False
 ) -> list[str]:
-    """Read the variables that a YAML document refers to; return its plain values."""
+    """Read the variables in a YAML document; return its plain values."""
     text = tree.text(path)
     if text is None:
         return []
@@ -390,10 +390,7 @@ def named(
     environment: dict[str, str],
     folders: Sequence[str],
 ) -> None:
-    """Read the documents and modules that a document's values name: presets and recipes.
-
-    A document by its file name has to be unique.
-    """
+    """Read the modules, and documents with a unique file name, that a document's values name."""
     pending, seen = list(values), set[str]()
     while pending and len(seen) < MOST_MODULES:
         value = pending.pop()
@@ -401,7 +398,7 @@ def named(
             continue
         seen.add(value)
         if value.endswith(_DOCUMENTS):
-            fitting = [one.path for one in tree if one.path.endswith(f"/{value.lstrip('./')}")]
+            fitting = [file.path for file in tree if file.path.endswith(f"/{value.lstrip('./')}")]
             if len(fitting) == 1:
                 pending += document(tree, trace, fitting[0], environment, maybe=True)
         elif _MODULE.fullmatch(value):

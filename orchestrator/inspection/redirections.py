@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import expansion
+from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import LOG, NOWHERE, ShellState
+from orchestrator.inspection.state import ShellState
+from orchestrator.inspection.streams import LOG, NOWHERE
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, lines_of
 
@@ -17,48 +19,46 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 
-def redirect_of(
-    walk: Walk, body: Node | None, redirects: Sequence[Node], shell: ShellState
-) -> None:
-    if body is not None and text_of(body) == "exec":  # of the shell itself, from here on
-        _redirect(walk, redirects, shell)
-        shell.status = 0
-        return
-    with redirected(walk, redirects, shell):
-        if body is not None:
-            walk.statement(body, shell)
-
-
 @contextmanager
-def redirected(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> Iterator[None]:
-    before = shell.out, shell.err, shell.captured, shell.stdin
-    file = _redirect(walk, redirects, shell)
+def redirected(
+    walk: Walk, redirects: Sequence[Node], shell: ShellState, *, is_simple: bool = False
+) -> Iterator[None]:
+    """Redirect a statement. After `exit` inside, the EXIT trap still has its redirections."""
+    if not redirects:
+        yield
+        return
+    before = shell.streams.saved()
+    redirect(walk, redirects, shell)
+    made = shell.streams.saved()
+    stay = False
     try:
         yield
+    except Exit as end:
+        stay = end.cause == "exit" or (end.cause == "command" and not is_simple)
+        raise
     finally:
-        if file and shell.captured is not None:
-            walk.make(file, "".join(shell.captured))
-        shell.out, shell.err, shell.captured, shell.stdin = before
+        if not stay:
+            if made.out != before.out:
+                walk.keep_output(shell)
+            shell.streams.restore(before, made)
 
 
-def _redirect(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> str:
-    """Make redirections; return the file that gets the standard output, or ""."""
-    before = shell.out
+def redirect(walk: Walk, redirects: Sequence[Node], shell: ShellState) -> None:
     for node in redirects:
         if node.type == "herestring_redirect":
             text = expansion.text(walk, shell, node.named_children[-1])
-            shell.stdin = lines_of(text) if text else [""]
+            shell.streams.feed(lines_of(text) if text else [""])
         elif node.type == "heredoc_redirect":
-            shell.stdin = _heredoc(walk, node, shell).splitlines()
+            shell.streams.feed(_heredoc(walk, node, shell).splitlines())
         else:
             _redirect_file(walk, node, shell)
-    is_file = shell.out.startswith("/") and shell.captured is not None
-    return shell.out if is_file and shell.out != before else ""
 
 
 def of_heredoc(node: Node, kind: str) -> list[Node]:
     """Return the parts of a line that the grammar gives to its here-document."""
-    return [one for one in node.children if one.type == kind and node.type == "heredoc_redirect"]
+    return [
+        child for child in node.children if child.type == kind and node.type == "heredoc_redirect"
+    ]
 
 
 def _heredoc(walk: Walk, node: Node, shell: ShellState) -> str:
@@ -73,8 +73,10 @@ def _heredoc(walk: Walk, node: Node, shell: ShellState) -> str:
 
 
 def _redirect_file(walk: Walk, node: Node, shell: ShellState) -> None:
-    descriptor = next((text_of(one) for one in node.children if one.type == "file_descriptor"), "")
-    operator = next((one.type for one in node.children if not one.is_named), ">")
+    descriptor = next(
+        (text_of(child) for child in node.children if child.type == "file_descriptor"), ""
+    )
+    operator = next((child.type for child in node.children if not child.is_named), ">")
     target = node.child_by_field_name("destination")
     if target is None:
         return
@@ -86,22 +88,21 @@ def _redirect_file(walk: Walk, node: Node, shell: ShellState) -> None:
     else:
         sink = expansion.text(walk, shell, target)
     if operator == ">&" and sink in ("1", "2", "-"):
-        sink = {"1": shell.out, "2": shell.err, "-": NOWHERE}[sink]
+        sink = {"1": shell.streams.out, "2": shell.streams.err, "-": NOWHERE}[sink]
     elif not sink.startswith("|"):
         sink = sink if sink in (LOG, NOWHERE) else walk.absolute(shell, sink)
         walk.use_path("written", sink, walk.place(node, shell))
         walk.make(sink)
     captured = _before(walk, sink) if operator in (">>", "&>>") else []
     if operator in ("&>", "&>>") or (
-        operator == ">&" and not descriptor and sink not in (shell.out, shell.err)
+        operator == ">&" and not descriptor and sink not in (shell.streams.out, shell.streams.err)
     ):
-        shell.out = shell.err = sink
-        shell.captured = captured
+        shell.streams.send_out(sink, captured)
+        shell.streams.send_err(sink)
     elif descriptor == "2":
-        shell.err = sink
+        shell.streams.send_err(sink)
     elif descriptor in ("", "1"):
-        shell.out = sink
-        shell.captured = captured
+        shell.streams.send_out(sink, captured)
 
 
 def _before(walk: Walk, path: str) -> list[str]:
@@ -115,7 +116,6 @@ def _redirect_input(walk: Walk, target: Node, shell: ShellState) -> None:
             walk.absolute(shell, expansion.text(walk, shell, target)),
             walk.place(target, shell),
         )
-        shell.stdin = None
+        shell.streams.feed(None)
         return
-    output = walk.capture(target, shell)
-    shell.stdin = lines_of(output)
+    shell.streams.feed(lines_of(walk.capture(target, shell)))

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Mounted:
-    """A host's folder in the container. Preparation makes the paths `holds` there; None if
-    unknown."""
+    """A host's folder; preparation makes the paths `holds` there, None if unknown."""
 
     place: str
     read_only: bool = False
@@ -25,9 +24,9 @@ class RunContainer:
     def mount_of(self, path: str) -> Mounted | None:
         """Return the innermost mount that has `path`."""
         inside = [
-            one for one in self.mounts if (path + "/").startswith(one.place.rstrip("/") + "/")
+            mount for mount in self.mounts if (path + "/").startswith(mount.place.rstrip("/") + "/")
         ]
-        return max(inside, key=lambda one: len(one.place), default=None)
+        return max(inside, key=lambda mount: len(mount.place), default=None)
 
 
 @dataclass(frozen=True)

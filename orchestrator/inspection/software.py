@@ -37,7 +37,7 @@ def software(tree: ImageTree) -> Software:
     packages: dict[str, str] = {}
     providers: dict[str, str] = {}
     pythons: set[str] = set()
-    found = {"rocm": "", "rccl": "", "verbs": ""}
+    libraries = {"rocm": "", "rccl": "", "verbs": ""}
     for file in tree:
         path = file.path
         if match := _METADATA.search(path):
@@ -46,24 +46,24 @@ def software(tree: ImageTree) -> Software:
             providers[match[1]] = match[2]
         for name, pattern in (("rocm", _ROCM), ("rccl", _RCCL), ("verbs", _VERBS)):
             if match := pattern.search(path):
-                found[name] = max(found[name], match[1], key=_order)
+                libraries[name] = max(libraries[name], match[1], key=_order)
         if match := _PYTHON.search(path):
             pythons.add(match[1])
-    rocm = found["rocm"] or _first_line(tree.text("/opt/rocm/.info/version"))
+    rocm = libraries["rocm"] or _first_line(tree.text("/opt/rocm/.info/version"))
     return Software(
         os=_pretty(tree.text("/etc/os-release")),
         python=max(pythons, key=_order, default=""),
         torch=packages.get("torch", ""),
         rocm=rocm,
-        rccl=found["rccl"],
-        verbs=found["verbs"],
+        rccl=libraries["rccl"],
+        verbs=libraries["verbs"],
         providers=dict(sorted(providers.items())),
         packages=dict(sorted(packages.items())),
     )
 
 
 def _order(version: str) -> list[int]:
-    return [int(one) for one in re.findall(r"\d+", version)]
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _first_line(text: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Reading an image's files from a folder, or a container without starting it."""
+"""Files of an image, from a folder, or from a container without starting it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ Progress = Callable[[str], None]
 
 
 class KeptFiles:
-    """An image's files, layer by layer, with contents that may matter, up to a total."""
+    """An image's files, layer by layer, with contents that may matter, up to MOST_KEPT."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.files: dict[str, ImageFile] = {}
         self.mentions: dict[str, str] = {}
         self.whole = True
         self.bytes = 0
-        """Of all files of all layers."""
+        """Of all layers."""
         self._layer: dict[str, ImageFile] = {}
         self._gone: set[str] = set()
         self._opaque: set[str] = set()
@@ -56,7 +56,7 @@ class KeptFiles:
         self._left = MOST_KEPT
 
     def add(self, file: ImageFile, read: Callable[[], bytes]) -> None:
-        """Add a file. `read` is called only for content that may matter."""
+        """`read` is called only for content that may matter."""
         if len(self.files) + len(self._layer) >= MOST_FILES:
             self.whole = False
             return
@@ -80,7 +80,7 @@ class KeptFiles:
             self._layer[path] = replace(source, path=path)
 
     def remove(self, path: str, *, inside: bool = False) -> None:
-        """Remove a file of lower layers and everything in it; `inside`: only its content."""
+        """Remove a file or folder of lower layers; `inside`: only its content."""
         gone = self._opaque if inside else self._gone
         if len(gone) < MOST_FILES:
             gone.add(path)
@@ -88,7 +88,6 @@ class KeptFiles:
             self.whole = False
 
     def end_layer(self) -> None:
-        """Put the layer over those below."""
         if self.files:
             self.files = {
                 path: file for path, file in self.files.items() if not self._is_covered(path)
@@ -170,8 +169,7 @@ def read_engine(
 ) -> ImageTree:
     """Return an engine's image, through a container without starting it.
 
-    Its whole file system goes through the engine's socket once: about a minute for 50 GB. Raises
-    EngineError.
+    Its whole file system passes the engine's socket: about a minute for 50 GB. Raises EngineError.
     """
     from orchestrator.container.code import Pieces
     from orchestrator.container.image import image_of
@@ -192,7 +190,7 @@ def read_engine(
         digests=known.digests,
         size=known.size,
     )
-    # Needed for an image without a command; it never runs.
+    # for images without a command; it never runs
     container = api.create_container(known.id, command=["true"], labels={"orchestrator": "inspect"})
     try:
         pieces = api.export(container["Id"], chunk_size=1 << 21)
@@ -213,7 +211,7 @@ def read_members(
     done = 0
     while (member := tar.next()) is not None:
         # tarfile keeps all members: a gigabyte for a million files.
-        tar.members = []  # type: ignore[attr-defined]
+        tar.members.clear()  # type: ignore[attr-defined]
         path = posixpath.normpath("/" + member.name)
         name = posixpath.basename(path)
         if name.startswith(".wh."):

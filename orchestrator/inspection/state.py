@@ -2,164 +2,156 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.inspection.streams import Streams
 from orchestrator.inspection.trace import UNKNOWN
+from orchestrator.inspection.variables import Variables
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-Value = str | list[str] | dict[str, str]
-
-LOG = "log"
-NOWHERE = "/dev/null"
-
-
-class Flow(Exception):
-    """The end of a script, function or loop before its last line."""
-
-
-class Exit(Flow):
-    def __init__(self, status: int | None) -> None:
-        self.status = status
-
-
-class Return(Flow):
-    def __init__(self, status: int | None) -> None:
-        self.status = status
-
-
-class Break(Flow):
-    pass
-
-
-class Continue(Flow):
-    pass
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     body: Node
     file: str
+    redirects: tuple[Node, ...] = ()
+
+
+@dataclass
+class Frame:
+    """A shell's script, current file and arguments."""
+
+    script: str
+    source: str = ""
+    """Not `script` in sourced files."""
+    callers: tuple[str, ...] = ()
+    """Files that source it, innermost first."""
+    positional: list[str] = field(default_factory=list)
+
+    def copy(self) -> Frame:
+        return replace(self, positional=list(self.positional))
+
+    def set_arguments(self, arguments: list[str]) -> None:
+        self.positional = arguments
+
+    def shift(self, count: int) -> bool:
+        """Drop arguments; return False if there are fewer."""
+        if count > len(self.positional):
+            return False
+        self.positional = self.positional[count:]
+        return True
+
+    @contextmanager
+    def sourcing(self, path: str) -> Iterator[None]:
+        before = self.source, self.callers
+        if path != self.source:  # a started script is its own source already
+            self.source, self.callers = path, (self.source, *self.callers)
+        try:
+            yield
+        finally:
+            self.source, self.callers = before
+
+    @contextmanager
+    def calling(self, function: Function, arguments: list[str]) -> Iterator[None]:
+        before, self.source = self.source, function.file
+        try:
+            with self.with_arguments(arguments):
+                yield
+        finally:
+            self.source = before
+
+    @contextmanager
+    def with_arguments(self, arguments: list[str]) -> Iterator[None]:
+        before, self.positional = self.positional, arguments
+        try:
+            yield
+        finally:
+            self.positional = before
 
 
 @dataclass
 class ShellState:
     """A shell's state. Subshells and processes get copies."""
 
-    script: str
+    frame: Frame
     cwd: str
-    variables: dict[str, Value] = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
+    variables: Variables = field(default_factory=Variables)
     functions: dict[str, Function] = field(default_factory=dict)
-    positional: list[str] = field(default_factory=list)
     options: set[str] = field(default_factory=set)
-    source: str = ""
-    """The file whose lines run now: not `script` in sourced files."""
-    callers: tuple[str, ...] = ()
-    """The files that source it, innermost first."""
-    out: str = LOG
-    err: str = LOG
-    captured: list[str] | None = None
-    """Standard output, inside a command substitution or pipe."""
-    stdin: list[str] | None = None
-    """The lines to read; None if unknown."""
+    streams: Streams = field(default_factory=Streams)
     status: int | None = 0
     jobs: list[int | None] = field(default_factory=list)
-    """Exit statuses of programs in the background."""
+    """Exit statuses; None if unknown."""
     traps: dict[str, tuple[str, int]] = field(default_factory=dict)
     """EXIT or ERR -> the commands of `trap`, and its line."""
 
     def copy(self) -> ShellState:
         return replace(
             self,
-            variables=dict(self.variables),
-            exported=set(self.exported),
+            frame=self.frame.copy(),
+            variables=self.variables.copy(),
             functions=dict(self.functions),
-            positional=list(self.positional),
             options=set(self.options),
+            streams=self.streams.copy(),
             jobs=list(self.jobs),
             traps=dict(self.traps),
-            stdin=None if self.stdin is None else list(self.stdin),
         )
 
-    def child(self, script: str, arguments: list[str]) -> ShellState:
-        shell = self.copy()
-        shell.script = shell.source = script
-        shell.callers = ()
-        shell.positional = arguments
-        shell.options = set()
-        shell.jobs, shell.traps = [], {}
-        shell.variables = {
-            name: value for name, value in self.variables.items() if name in self.exported
-        }
-        shell.functions = {
-            name: body for name, body in self.functions.items() if f"{name}()" in self.exported
-        }
-        return shell
-
-    def scalar(self, name: str) -> str | None:
-        """Return bash's $NAME; None if not set."""
-        value = self.variables.get(name)
-        if isinstance(value, list):
-            return value[0] if value else None
-        if isinstance(value, dict):
-            return value.get("0")
-        return value
-
     def subshell(self) -> ShellState:
-        """Return a copy for another process, without the traps."""
-        shell = self.copy()
-        shell.jobs, shell.traps = [], {}
-        return shell
+        """Return a copy without the traps."""
+        return replace(self.copy(), jobs=[], traps={})
 
-    def write(self, text: str) -> None:
-        if self.captured is not None:
-            self.captured.append(text)
-
-
-def joined(before: ShellState, ends: list[ShellState]) -> ShellState:
-    """Return the state after an undecided branch: differing values are unknown. Lists come from the
-    branch without changes, to have something to continue with."""
-    first, *others = ends
-    for other in others:
-        for name in first.variables.keys() | other.variables.keys():
-            mine, yours = first.variables.get(name), other.variables.get(name)
-            if mine != yours:
-                first.variables[name] = _either(before.variables.get(name), mine, yours)
-        first.exported |= other.exported
-        first.functions.update(other.functions)
-        first.options |= other.options
-        first.traps.update(other.traps)
-        if first.jobs != other.jobs:
-            first.jobs = [None] * max(len(first.jobs), len(other.jobs))
-        if first.positional != other.positional:
-            first.positional = before.positional
-        for name in ("cwd", "out", "err"):
-            if getattr(first, name) != getattr(other, name):
-                setattr(first, name, UNKNOWN)
-        if first.status != other.status:
-            first.status = None
-        if first.captured != other.captured and before.captured is not None:
-            first.captured = [*before.captured, UNKNOWN]
-        if first.stdin != other.stdin:
-            first.stdin = None
-    return first
-
-
-def _either(before: Value | None, mine: Value | None, yours: Value | None) -> Value:
-    lists = [one for one in (mine, yours) if isinstance(one, list)]
-    if lists:
-        return before if before in lists and isinstance(before, list) else max(lists, key=len)
-    both = [one for one in (mine, yours) if isinstance(one, dict)]
-    if both:
-        values: dict[str, set[str]] = {}
-        for one in both:
-            for name, value in one.items():
-                values.setdefault(name, set()).add(value)
-        return {
-            name: found.pop() if len(found) == 1 and all(name in one for one in both) else UNKNOWN
-            for name, found in values.items()
+    def child(self, script: str, arguments: list[str], source: str | None = None) -> ShellState:
+        """`source`: the file with the script's text."""
+        frame = Frame(script, script if source is None else source, (), arguments)
+        functions = {
+            name: function
+            for name, function in self.functions.items()
+            if f"{name}()" in self.variables.exported
         }
-    return UNKNOWN
+        return ShellState(
+            frame,
+            self.cwd,
+            self.variables.for_child(),
+            functions,
+            streams=self.streams.copy(),
+            status=self.status,
+        )
+
+    def finish(self, status: int | None) -> None:
+        """Set $?; None if unknown."""
+        self.status = status
+
+    def enter(self, folder: str) -> None:
+        self.cwd = folder
+
+    def merge(self, ends: list[ShellState]) -> None:
+        """Continue after an undecided branch: differing values are unknown. Lists come from the
+        branch without changes."""
+        text = self.streams.captured
+        first, *others = ends
+        for other in others:
+            first._join(self, other)
+        for part in ("frame", "variables", "streams"):  # restored by their holders
+            vars(getattr(self, part)).update(vars(getattr(first, part)))
+        self.functions, self.options, self.traps = first.functions, first.options, first.traps
+        self.cwd, self.status, self.jobs = first.cwd, first.status, first.jobs
+        self.streams.collect_in(text)
+
+    def _join(self, before: ShellState, other: ShellState) -> None:
+        self.variables.merge(before.variables, other.variables)
+        self.streams.merge(before.streams, other.streams)
+        self.functions.update(other.functions)
+        self.options |= other.options
+        self.traps.update(other.traps)
+        if self.jobs != other.jobs:
+            self.jobs = [None] * max(len(self.jobs), len(other.jobs))
+        if self.frame.positional != other.frame.positional:
+            self.frame.set_arguments(before.frame.positional)
+        self.cwd = self.cwd if self.cwd == other.cwd else UNKNOWN
+        self.status = self.status if self.status == other.status else None

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, expansion
-from orchestrator.inspection.commands import piped, pipeline
+from orchestrator.inspection.commands import piped, pipeline, redirect_of
+from orchestrator.inspection.flow import Break, Continue
 from orchestrator.inspection.interface import Answer, Walk
-from orchestrator.inspection.redirections import of_heredoc, redirect_of
-from orchestrator.inspection.state import Break, Continue, Function, ShellState
+from orchestrator.inspection.redirections import of_heredoc
+from orchestrator.inspection.state import Function, ShellState
 from orchestrator.inspection.syntax import assigned_names, text_of
 from orchestrator.inspection.trace import UNKNOWN, is_known
 
@@ -22,14 +23,13 @@ MOST_ROUNDS = 200
 
 
 def _list(walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()) -> None:
-    """Walk `left && right`. `redirects` belong to the right side: the grammar gives them to the
-    list."""
+    """`redirects` belong to the right side: the grammar gives them to the list."""
     left, operator, right = node.children[0], node.children[1].type, node.children[-1]
     _either_side(
         walk,
-        lambda one: walk.statement(left, one),
+        lambda state: walk.statement(left, state),
         operator,
-        lambda one: redirect_of(walk, right, redirects, one),
+        lambda state: redirect_of(walk, right, redirects, state),
         shell,
     )
 
@@ -38,48 +38,42 @@ Step = Callable[[ShellState], None]
 
 
 def _either_side(walk: Walk, left: Step, operator: str, right: Step, shell: ShellState) -> None:
-    """Walk `left`, and `right` if the operator (&& or ||) comes to it."""
+    """Walk `left`, then `right` if the operator (&& or ||) allows it."""
     begin = len(walk.trace.reads)
     with walk.guard():
         left(shell)
     if shell.status is None:
-        walk.either(shell, right, lambda one: None)
-        shell.status = None
+        walk.either(shell, right, lambda state: None)
+        shell.finish(None)
     elif (shell.status == 0) is (operator == "&&"):
         with walk.insisting(range(begin, len(walk.trace.reads))):
             right(shell)
 
 
-def _subshell(walk: Walk, node: Node, shell: ShellState) -> None:
-    inner = shell.subshell()
-    shell.status = walk.process(inner, lambda: walk.statements(node, inner))
-    walk.failed(shell)
-
-
 def _negated_command(walk: Walk, node: Node, shell: ShellState) -> None:
     with walk.guard():
         walk.statement(node.named_children[0], shell)
-    shell.status = None if shell.status is None else int(shell.status == 0)
-
-
-def _test_command(walk: Walk, node: Node, shell: ShellState) -> None:
-    shell.status = _status(conditions.test(walk, shell, node))
-    walk.failed(shell)
+    shell.finish(None if shell.status is None else int(shell.status == 0))
 
 
 def _compound_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     if node.children and node.children[0].type == "((":
         value = conditions.arithmetic(walk, shell, node)
-        shell.status = None if value is None else int(value == 0)
+        shell.finish(None if value is None else int(value == 0))
         walk.failed(shell)
     else:
         walk.statements(node, shell)
 
 
-def _function_definition(walk: Walk, node: Node, shell: ShellState) -> None:
+def _function_definition(
+    walk: Walk, node: Node, shell: ShellState, redirects: Sequence[Node] = ()
+) -> None:
+    """`redirects` belong to the function: the grammar gives it the first alone."""
     name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
     if name is not None and body is not None:
-        shell.functions[text_of(name)] = Function(body, shell.source)
+        first = [child for child in node.named_children if child.type.endswith("_redirect")]
+        function = Function(body, shell.frame.source, (*first, *redirects))
+        shell.functions[text_of(name)] = function
 
 
 def _if_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -88,7 +82,7 @@ def _if_statement(walk: Walk, node: Node, shell: ShellState) -> None:
 
 def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     """Walk `if CONDITION then BODY` with the clauses that follow."""
-    kinds = [one.type for one in parts]
+    kinds = [part.type for part in parts]
     begin = len(walk.trace.reads)
     then = kinds.index("then")
     clauses = [at for at, kind in enumerate(kinds) if kind in ("elif_clause", "else_clause")]
@@ -101,18 +95,18 @@ def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
     body = parts[then + 1 : end]
     rest = parts[end] if clauses else None
 
-    def yes(one: ShellState) -> None:
-        one.status = 0
-        _each(walk, body, one)
+    def yes(state: ShellState) -> None:
+        state.finish(0)
+        _each(walk, body, state)
 
-    def no(one: ShellState) -> None:
-        one.status = 0
+    def no(state: ShellState) -> None:
+        state.finish(0)
         if rest is None:
             return
         if rest.type == "else_clause":
-            _each(walk, rest.children[1:], one)
+            _each(walk, rest.children[1:], state)
         else:
-            _branch(walk, [*rest.children, *parts[end + 1 :]], one)
+            _branch(walk, [*rest.children, *parts[end + 1 :]], state)
 
     if answer is None:
         walk.either(shell, yes, no)
@@ -131,14 +125,14 @@ def _each(walk: Walk, nodes: list[Node], shell: ShellState) -> None:
 def _case_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     subject = node.child_by_field_name("value")
     value = expansion.text(walk, shell, subject) if subject is not None else UNKNOWN
-    items = [one for one in node.named_children if one.type == "case_item"]
+    items = [child for child in node.named_children if child.type == "case_item"]
     if not is_known(value):
-        branches = [lambda one, item=item: _each(walk, _body(item), one) for item in items]
-        walk.either(shell, *branches, lambda one: None)
+        branches = [lambda state, item=item: _each(walk, _body(item), state) for item in items]
+        walk.either(shell, *branches, lambda state: None)
         return
     for item in items:
         patterns = [
-            expansion.text(walk, shell, one) for one in item.children_by_field_name("value")
+            expansion.text(walk, shell, pattern) for pattern in item.children_by_field_name("value")
         ]
         if any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns):
             _each(walk, _body(item), shell)
@@ -150,21 +144,21 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     if name is None or body is None:
         return
-    if any(one.type == "in" for one in node.children):
+    if any(child.type == "in" for child in node.children):
         values = [
             word
-            for one in node.children_by_field_name("value")
-            for word in expansion.fields(walk, shell, one)
+            for value in node.children_by_field_name("value")
+            for word in expansion.fields(walk, shell, value)
         ]
     else:
-        values = list(shell.positional)
+        values = list(shell.frame.positional)
     for value in values[:MOST_ROUNDS]:
-        shell.variables[text_of(name)] = value
+        shell.variables.set(text_of(name), value)
         if is_known(value):
             if _round(walk, body, shell):
                 return
         else:
-            walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
+            walk.either(shell, lambda state: _once(walk, body, state), lambda state: None)
 
 
 def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -175,15 +169,15 @@ def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     if parts["initializer"] is not None:
         conditions.arithmetic(walk, shell, parts["initializer"])
 
-    def goes_on(one: ShellState) -> Answer:
+    def goes_on(state: ShellState) -> Answer:
         if parts["condition"] is None:
             return None
-        value = conditions.arithmetic(walk, one, parts["condition"])
+        value = conditions.arithmetic(walk, state, parts["condition"])
         return None if value is None else bool(value)
 
-    def step(one: ShellState) -> None:
+    def step(state: ShellState) -> None:
         if parts["update"] is not None:
-            conditions.arithmetic(walk, one, parts["update"])
+            conditions.arithmetic(walk, state, parts["update"])
 
     if body is not None:
         _loop(walk, body, shell, goes_on, step)
@@ -193,16 +187,16 @@ def _while_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
     until = node.children[0].type == "until"
 
-    def goes_on(one: ShellState) -> Answer:
+    def goes_on(state: ShellState) -> Answer:
         with walk.guard():
             for condition in node.children_by_field_name("condition"):
                 if condition.is_named:
-                    walk.statement(condition, one)
-        answer = None if one.status is None else one.status == 0
+                    walk.statement(condition, state)
+        answer = None if state.status is None else state.status == 0
         return conditions.negated(answer) if until else answer
 
     if body is not None:
-        _loop(walk, body, shell, goes_on, lambda one: None)
+        _loop(walk, body, shell, goes_on, lambda state: None)
 
 
 def _loop(
@@ -215,7 +209,7 @@ def _loop(
     for _ in range(MOST_ROUNDS):
         answer = goes_on(shell)
         if answer is False:
-            shell.status = 0
+            shell.finish(0)
             return
         if answer is None:
             break
@@ -223,12 +217,12 @@ def _loop(
             return
         step(shell)
     for name in assigned_names(body):
-        shell.variables[name] = UNKNOWN
-    walk.either(shell, lambda one: _once(walk, body, one), lambda one: None)
+        shell.variables.set(name, UNKNOWN)
+    walk.either(shell, lambda state: _once(walk, body, state), lambda state: None)
 
 
 def _round(walk: Walk, body: Node, shell: ShellState) -> bool:
-    """Walk a loop's body; return whether it left the loop."""
+    """Return whether the body left the loop."""
     try:
         walk.statement(body, shell)
     except Break:
@@ -251,23 +245,27 @@ def _walked(walk: Walk, node: Node) -> Step:
 
 def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     body = node.child_by_field_name("body")
-    redirects = [one for one in node.named_children if one.type.endswith("_redirect")]
-    redirects = [one for each in redirects for one in (each, *of_heredoc(each, "file_redirect"))]
+    redirects = [child for child in node.named_children if child.type.endswith("_redirect")]
+    redirects = [
+        redirect for each in redirects for redirect in (each, *of_heredoc(each, "file_redirect"))
+    ]
 
-    def first(one: ShellState) -> None:
+    def first(state: ShellState) -> None:
         if body is not None and body.type == "list":
-            _list(walk, body, one, redirects)
+            _list(walk, body, state, redirects)
         elif body is not None and body.type == "pipeline":
-            pipeline(walk, body, one, redirects)
+            pipeline(walk, body, state, redirects)
+        elif body is not None and body.type == "function_definition":
+            _function_definition(walk, body, state, redirects)
         else:
-            redirect_of(walk, body, redirects, one)
+            redirect_of(walk, body, redirects, state)
 
-    # The grammar gives the rest of a line to the here-document that starts in it.
+    # The grammar gives a line's rest to its here-document.
     for here in redirects:
         for pipe in of_heredoc(here, "pipeline"):
             stages = list(pipe.named_children)
             texts = ["", *map(text_of, stages)]
-            piped(walk, [first, *(_walked(walk, one) for one in stages)], texts, set(), shell)
+            piped(walk, [first, *(_walked(walk, stage) for stage in stages)], texts, set(), shell)
             return
         for operator in (*of_heredoc(here, "&&"), *of_heredoc(here, "||")):
             right = operator.next_named_sibling
@@ -278,19 +276,13 @@ def _redirected_statement(walk: Walk, node: Node, shell: ShellState) -> None:
 
 
 def _body(item: Node) -> list[Node]:
-    closing = next(at for at, one in enumerate(item.children) if one.type == ")")
-    return [one for one in item.children[closing + 1 :] if one.is_named]
-
-
-def _status(answer: Answer) -> int | None:
-    return None if answer is None else int(not answer)
+    closing = next(at for at, child in enumerate(item.children) if child.type == ")")
+    return [child for child in item.children[closing + 1 :] if child.is_named]
 
 
 STATEMENTS: dict[str, Callable[[Walk, Node, ShellState], None]] = {
     "list": _list,
-    "subshell": _subshell,
     "negated_command": _negated_command,
-    "test_command": _test_command,
     "compound_statement": _compound_statement,
     "function_definition": _function_definition,
     "if_statement": _if_statement,

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 MOST_BYTES = 1 << 20
-"""Longer scripts are not read: they are generated, with data in them."""
+"""Longer scripts are generated, with data in them."""
 
 SEMICOLON = "\ue001"
 _DEFAULT = re.compile(r'"\$\{\w+:?[-=+][^"{}\n]*\}')
-"""The grammar takes the semicolon of "${NAME:-a;b}" for the end of the command."""
+"""The grammar ends the command at the semicolon of "${NAME:-a;b}"."""
 
 
 @cache
@@ -26,7 +26,7 @@ def _parser() -> Parser:
 
 
 def parse(text: str) -> Node:
-    """Return the root of a script's tree. Other text than bash becomes nodes of type ERROR."""
+    """Return a script's tree; text other than bash becomes nodes of type ERROR."""
     root = _parser().parse(text.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
     if root.has_error and (changed := _DEFAULT.sub(_hidden, text)) != text:
         other = _parser().parse(changed.encode("utf-8", "surrogateescape")[:MOST_BYTES]).root_node
@@ -51,7 +51,6 @@ def line_of(node: Node) -> int:
 
 
 def first_error(node: Node) -> Node | None:
-    """Return the first part that could not be parsed."""
     if not node.has_error:
         return None
     if node.type == "ERROR" or node.is_missing:
@@ -60,7 +59,6 @@ def first_error(node: Node) -> Node | None:
 
 
 def assigned_names(node: Node) -> set[str]:
-    """Return all variables assigned below `node`."""
     names: set[str] = set()
     pending = [node]
     while pending:

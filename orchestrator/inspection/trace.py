@@ -14,12 +14,12 @@ def is_known(text: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """Return a value for people: unknown parts are dots."""
+    """Return a text for people: unknown parts are dots."""
     return text.replace(UNKNOWN, "…")
 
 
 def lines_of(text: str) -> list[str] | None:
-    """Return the lines of a program's output; None if all of it is unknown."""
+    """Return the lines of output; None if all of it is unknown."""
     if UNKNOWN in text and not text.strip(UNKNOWN + "\n"):
         return None
     return text.splitlines()
@@ -42,13 +42,13 @@ Use = Literal["plain", "test", "default", "required"]
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a variable. `required`: the program ends without it; `test`: a condition asks for
-    it; `plain`: empty without it."""
+    """`required`: the program ends without the variable; `test`: a condition asks for it; `plain`:
+    empty without it."""
 
     name: str
     use: Use
     given: bool
-    """It had a value, from the bundle, the image or a script."""
+    """It had a value."""
     place: Place
 
 
@@ -64,7 +64,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A started program. `out`, `err`: places of its output; `log` is the run's log."""
+    """A started program. `out`, `err`: places of its output, such as `log`."""
 
     words: tuple[str, ...]
     place: Place
@@ -105,7 +105,7 @@ class PathUse:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A download; `switched_off_by` is the variable that stops it."""
+    """`switched_off_by`: the variable that stops it."""
 
     what: str
     place: Place
@@ -114,7 +114,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A part of the contract that cannot be read from the files."""
+    """A part of the contract that the files do not decide."""
 
     why: str
     place: Place
@@ -130,7 +130,7 @@ class PythonText:
 
 @dataclass(frozen=True, slots=True)
 class PythonCommand:
-    """A program that Python starts; `text` is for a shell."""
+    """A program started by Python; `text` is for a shell."""
 
     words: tuple[str, ...]
     text: str
@@ -152,4 +152,3 @@ class Trace:
     scripts: dict[str, str] = field(default_factory=dict)
     """Path of every script read -> how it is started."""
     missing: list[Missing] = field(default_factory=list)
-    """Programs that the image lacks."""

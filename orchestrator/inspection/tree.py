@@ -34,8 +34,7 @@ class ImageFile:
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """An image's settings. `size` is in bytes, 0 if unknown; `created_by` has the oldest layer
-    first."""
+    """`size` is in bytes, 0 if unknown; `created_by` has the oldest layer first."""
 
     reference: str = ""
     id: str = ""
@@ -53,14 +52,14 @@ class ImageConfig:
 
     @property
     def is_stand_in(self) -> bool:
-        """Return whether lab/image made it, perhaps under the name of a published image."""
+        """Return whether lab/image made it, perhaps under a published name."""
         return any(name.startswith("orchestrator.lab.") for name in self.labels)
 
     @classmethod
     def of(cls, inspected: Mapping[str, Any], **known: Any) -> ImageConfig:
-        """Return the settings in `config` or `Config` of an image's description."""
+        """Return the settings in an image's description."""
         config = inspected.get("config") or inspected.get("Config") or {}
-        pairs = (str(one).partition("=") for one in config.get("Env") or ())
+        pairs = (str(pair).partition("=") for pair in config.get("Env") or ())
         return cls(
             architecture=str(inspected.get("architecture") or inspected.get("Architecture") or ""),
             user=str(config.get("User") or ""),
@@ -86,8 +85,8 @@ def _words(value: object) -> tuple[str, ...]:
 class ImageTree:
     """An image's files by absolute path.
 
-    `complete` is False if parts of the image were not read: then a missing file may exist.
-    `mentions` maps names of variables in libraries to a file that contains the name.
+    Unless `complete`, missing files may exist. `mentions`: variable in a library -> a file with its
+    name.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class ImageTree:
         self.config = config
         self.complete = complete
         self.mentions = dict(mentions or {})
-        self._files: MutableMapping[str, ImageFile] = {one.path: one for one in files}
+        self._files: MutableMapping[str, ImageFile] = {file.path: file for file in files}
         self._names: MutableMapping[str, set[str]] = {}
         for path in list(self._files):
             self._note(path)
@@ -116,14 +115,13 @@ class ImageTree:
             path = folder
 
     def overlay(self) -> ImageTree:
-        """Return a copy to which a walk can add files."""
+        """Return a copy for a walk to add files."""
         tree = copy(self)
         tree._files = ChainMap({}, self._files)
         tree._names = ChainMap({}, self._names)
         return tree
 
     def write(self, path: str, text: str) -> None:
-        """Add a file that a script makes."""
         content = text.encode("utf-8", "replace")
         self._files[path] = ImageFile(path, "file", 0o755, size=len(content), content=content)
         folder, name = posixpath.split(path)
@@ -152,11 +150,10 @@ class ImageTree:
             links += 1
             if file.link.startswith("/"):
                 done = "/"
-            left[:0] = [one for one in file.link.split("/") if one]
+            left[:0] = [part for part in file.link.split("/") if part]
         return done
 
     def get(self, path: str) -> ImageFile | None:
-        """Return the file at `path`, links followed."""
         return self._files.get(self.resolve(path))
 
     def exists(self, path: str) -> bool:
@@ -188,7 +185,7 @@ class ImageTree:
             yield from self.below(path) if path in self._names else ()
 
     def program(self, name: str, search: str) -> str | None:
-        """Return a command's path in the folders `search` ($PATH), or None."""
+        """Return a command's path in `search` ($PATH), or None."""
         for folder in search.split(":"):
             file = self.get(posixpath.join(folder or "/", name))
             if file is not None and file.is_executable:

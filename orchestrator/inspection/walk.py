@@ -1,7 +1,7 @@
-"""A script is walked line by line, as bash would run it, with the values known before a run.
+"""Walk a script line by line, as bash would run it, with the values known before a run.
 
-Known conditions decide; else both branches are walked, and differences after them are unknown.
-Nothing is executed.
+Both branches of undecided conditions are walked; differences after them are unknown. Nothing is
+executed.
 """
 
 from __future__ import annotations
@@ -14,19 +14,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, programs
 from orchestrator.inspection.commands import COMMANDS
+from orchestrator.inspection.flow import Break, Cause, Continue, Exit, Flow, Return
 from orchestrator.inspection.interface import Answer
 from orchestrator.inspection.run_container import RunContainer
-from orchestrator.inspection.state import (
-    NOWHERE,
-    Break,
-    Continue,
-    Exit,
-    Flow,
-    Return,
-    ShellState,
-    joined,
-)
+from orchestrator.inspection.state import Frame, ShellState
 from orchestrator.inspection.statements import STATEMENTS
+from orchestrator.inspection.streams import NOWHERE
 from orchestrator.inspection.syntax import first_error, line_of, parse, text_of
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -40,6 +33,7 @@ from orchestrator.inspection.trace import (
     is_known,
 )
 from orchestrator.inspection.tree import ImageTree
+from orchestrator.inspection.variables import Variables
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -53,7 +47,7 @@ SEQUENCES = {"program", "do_group", "ERROR"}
 
 
 class ScriptWalk:
-    """One walk. `statuses`: known exit statuses of programs (file and line of the start)."""
+    """`statuses`: known exit statuses of programs (file and line of the start)."""
 
     FAILED = 7
 
@@ -76,14 +70,12 @@ class ScriptWalk:
         self._made: set[str] = set()
         self._executable: set[str] = set()
 
-    def run(self, words: list[str]) -> int | None:
-        """Walk the command `words`; return its exit status, None if undecided."""
-        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
-        variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
-        shell = ShellState("bash", self.around.cwd, dict(variables), set(variables))
+    def run(self, argv: list[str]) -> int | None:
+        """Return the command's exit status, None if undecided."""
+        shell = self._shell("bash")
         origin = Place("the bundle's command", 1)
         try:
-            return programs.run(self, shell, words, origin)
+            return programs.run(self, shell, argv, origin)
         except Exit as end:
             return end.status
         except RecursionError:
@@ -91,15 +83,11 @@ class ScriptWalk:
             return None
 
     def run_python_commands(self, begin: int) -> None:
-        """Walk the programs started by Python programs, from number `begin` on. Their statuses are
-        not followed: a missing program may be no failure."""
+        """Walk the programs that Python starts, from number `begin` on. Statuses are not followed:
+        a missing program may be no failure."""
         known = len(self.trace.missing)
-        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
         for command in self.trace.commands[begin:]:
-            variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
-            script = command.place.file
-            shell = ShellState(script, self.around.cwd, dict(variables), set(variables))
-            shell.source = script
+            shell = self._shell(command.place.file, command.place.file)
             self._maybe += command.place.maybe
             try:
                 with self.at_line(command.place.line), self.guard():
@@ -115,8 +103,23 @@ class ScriptWalk:
             place = replace(missing.start.place, maybe=True)
             self.trace.missing[at] = replace(missing, start=replace(missing.start, place=place))
 
+    def _shell(self, script: str, source: str = "") -> ShellState:
+        path = self.tree.config.environment.get("PATH") or LIBRARY_PATH
+        variables = {"PATH": path, **self.tree.config.environment, **self.around.environment}
+        known = Variables(dict(variables), set(variables))
+        return ShellState(Frame(script, source), self.around.cwd, known)
+
+    @contextmanager
+    def testing(self) -> Iterator[None]:
+        """Reads in here belong to a condition."""
+        before, self.in_test = self.in_test, True
+        try:
+            yield
+        finally:
+            self.in_test = before
+
     def place(self, node: Node, shell: ShellState) -> Place:
-        return Place(shell.source, self._line or line_of(node), self._maybe > 0)
+        return Place(shell.frame.source, self._line or line_of(node), self._maybe > 0)
 
     @contextmanager
     def at_line(self, line: int) -> Iterator[None]:
@@ -131,16 +134,16 @@ class ScriptWalk:
         if (text := text_of(node)).startswith("$(("):  # the grammar takes `$((1*2))` in quotes so
             return str(conditions.plain_number(text[3:-2]) or UNKNOWN)
         inner = shell.copy()
-        inner.captured = []
+        output = inner.streams.capture()
         with self.guard():
             try:
                 self.statements(node, inner)
             except (Exit, Return) as end:
-                inner.status = end.status
+                inner.finish(end.status)
             except Flow:
                 pass
-        shell.status = inner.status
-        return "".join(inner.captured or []).rstrip("\n")
+        shell.finish(inner.status)
+        return "".join(output).rstrip("\n")
 
     def arithmetic(self, node: Node, shell: ShellState) -> int | None:
         return conditions.arithmetic(self, shell, node)
@@ -170,7 +173,7 @@ class ScriptWalk:
             promised = mount.holds or ()
             return (
                 True
-                if any((one + "/").startswith(path.rstrip("/") + "/") for one in promised)
+                if any((place + "/").startswith(path.rstrip("/") + "/") for place in promised)
                 else None
             )
         if path.startswith(("/proc", "/sys", "/dev", "/tmp", "/run")):
@@ -183,19 +186,23 @@ class ScriptWalk:
             self.trace.paths.append(PathUse(path, how, place))
 
     def make(self, path: str, text: str | None = None) -> None:
-        """Note that a script made `path`, and its text."""
+        """Note that a script made `path`."""
         if not is_known(path):
             return
         self._made.add(path)
         if text is not None and not path.startswith("/dev/"):
             self.tree.write(path, text)
 
+    def keep_output(self, shell: ShellState) -> None:
+        """Note the text of the file behind standard output."""
+        streams = shell.streams
+        if streams.captured is not None and streams.out.startswith("/"):
+            self.make(streams.out, "".join(streams.captured))
+
     def allow(self, *paths: str) -> None:
-        """Note that a script made files executable."""
         self._executable.update(map(self.tree.resolve, filter(is_known, paths)))
 
     def may_execute(self, path: str) -> bool:
-        """Return whether a file can be started by its name."""
         file = self.tree.get(path)
         if file is None or file.kind != "file" or self.around.mount_of(path) is not None:
             return True
@@ -210,26 +217,21 @@ class ScriptWalk:
         self.trace.scripts.setdefault(place, how)
         root = parse(body)
         if "\r\n" in body:
-            start = Start((place,), Place(place, 1, self._maybe > 0), shell.out, shell.err)
+            where = Place(place, 1, self._maybe > 0)
+            start = Start((place,), where, shell.streams.out, shell.streams.err)
             fault = "has lines that end with CR LF: bash takes the CR for a part of their last word"
             self.trace.missing.append(Missing(place, start, fault))
         error = first_error(root)
         if error is not None:
             where = Place(place, line_of(error), self._maybe > 0)
             self.trace.undecided.append(Undecided("a line that cannot be parsed", where))
-        before = shell.source, shell.callers
-        if path != shell.source:  # a started script is its own source already
-            shell.source, shell.callers = path, (shell.source, *shell.callers)
-        try:
-            with self.nested() as fits:
-                if fits:
-                    self.statements(root, shell)
-        finally:
-            shell.source, shell.callers = before
+        with shell.frame.sourcing(path), self.nested() as fits:
+            if fits:
+                self.statements(root, shell)
 
     @contextmanager
     def nested(self) -> Iterator[bool]:
-        """Enter a file or function; yield whether it is not nested too deeply."""
+        """Enter a file or function; yield whether the depth allows it."""
         line, self._line = self._line, 0
         self._depth += 1
         if self._depth > MOST_DEPTH:
@@ -242,24 +244,27 @@ class ScriptWalk:
             self._line = line
 
     def script(self, path: str, arguments: list[str], shell: ShellState, how: str) -> int | None:
-        """Walk a script as a process; return its exit status."""
         child = shell.child(path, arguments)
         with self.guard(0):
             return self.process(child, lambda: self.source(path, child, how))
 
     def process(self, shell: ShellState, body: Callable[[], None]) -> int | None:
-        """Walk the whole life of a shell; return its exit status."""
+        """Walk a shell to its end; return its exit status."""
+        text = shell.streams.captured
         try:
             body()
         except (Exit, Return) as end:
-            shell.status = end.status
+            shell.finish(end.status)
         except Flow:
             pass
-        return self._trapped(shell, "EXIT")
+        status = self._trapped(shell, "EXIT")
+        if shell.streams.captured is not text:
+            self.keep_output(shell)
+        return status
 
     def _trapped(self, shell: ShellState, event: str) -> int | None:
-        """Walk the `trap` commands for an event; return the shell's status after them. Raises Exit
-        for ERR, if they end the shell."""
+        """Walk the trap of an event; return the shell's status. Raises Exit if a trap of ERR ends
+        the shell."""
         status = shell.status
         text, line = shell.traps.pop(event, ("", 0))
         if not text:
@@ -274,7 +279,7 @@ class ScriptWalk:
         except Flow:
             pass
         shell.traps.setdefault(event, (text, line))
-        shell.status = status
+        shell.finish(status)
         return status
 
     def statements(self, node: Node, shell: ShellState) -> None:
@@ -283,7 +288,7 @@ class ScriptWalk:
             if follower is not None and follower.type == "&":
                 with self.guard():
                     shell.jobs.append(self._apart(child, shell))
-                shell.status = 0
+                shell.finish(0)
             else:
                 self.statement(child, shell)
 
@@ -315,15 +320,14 @@ class ScriptWalk:
             self._guarded = before
 
     def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None:
-        """Walk branches that only the run can choose from, each on a copy of `shell`."""
+        """Walk undecided branches, each on a copy of `shell`."""
         alive: list[ShellState] = []
         ends: list[Flow] = []
         self._maybe += 1
         try:
             for branch in branches:
                 copy = shell.copy()
-                if copy.captured is not None:
-                    copy.captured = list(copy.captured)
+                copy.streams.detach()
                 try:
                     branch(copy)
                     alive.append(copy)
@@ -333,23 +337,20 @@ class ScriptWalk:
             self._maybe -= 1
         if not alive:
             raise _common(ends)
-        written = shell.captured
-        shell.__dict__.update(joined(shell.copy(), alive).__dict__)
-        if written is not None and shell.captured is not None:
-            written[:], shell.captured = shell.captured, written
+        shell.merge(alive)
 
-    def failed(self, shell: ShellState) -> None:
-        """End the shell if its last command failed under `set -e`, after its trap."""
+    def failed(self, shell: ShellState, cause: Cause = "exit") -> None:
+        """End the shell after a failure under `set -e`, after its trap."""
         if not shell.status or self._guarded:
             return
         if "ERR" in shell.traps:
             self._trapped(shell, "ERR")
         if "errexit" in shell.options:
-            raise Exit(shell.status)
+            raise Exit(shell.status, cause)
 
     @contextmanager
     def insisting(self, asked: range) -> Iterator[None]:
-        """A script that fails after a question about unset variables requires them."""
+        """A script that fails after asking for unset variables requires them."""
         try:
             yield
         except (Exit, Return) as end:
@@ -360,9 +361,12 @@ class ScriptWalk:
 
 def _common(ends: list[Flow]) -> Flow:
     """Return the branches' common end: an exit if they differ."""
-    for kind in (Exit, Return):
-        same = [one for one in ends if isinstance(one, kind)]
-        if len(same) == len(ends):
-            statuses = {one.status for one in same}
-            return kind(statuses.pop() if len(statuses) == 1 else None)
-    return next((one for one in ends if isinstance(one, (Break, Continue))), ends[0])
+    statuses = {end.status for end in ends if isinstance(end, (Exit, Return))}
+    status = statuses.pop() if len(statuses) == 1 else None
+    exits = [end for end in ends if isinstance(end, Exit)]
+    if len(exits) == len(ends):
+        causes = {end.cause for end in exits}
+        return Exit(status, causes.pop() if len(causes) == 1 else "exit")
+    if all(isinstance(end, Return) for end in ends):
+        return Return(status)
+    return next((end for end in ends if isinstance(end, (Break, Continue))), ends[0])

@@ -51,7 +51,7 @@ class CleanPart(DocumentPart):
 
 class OverwritePart(DocumentPart):
     """The commands delete or overwrite files here. It must be empty before the first try; later it
-    may hold files that match `makes`."""
+    may hold files of `makes`."""
 
     variable: Variable
     path: Annotated[RelativePath, AfterValidator(_below)]
@@ -68,8 +68,8 @@ class SpacePart(DocumentPart):
 class StepPart(DocumentPart):
     """Bash text for its own container; it ends at its first failing command.
 
-    `secret` names a hidden variable. `leaves` must exist and hold something afterwards: the
-    published `bash <(curl ...)` succeeds even if curl fails. `mounts` replace the round's.
+    `secret` names a hidden variable. `leaves` must exist and not be empty afterwards: the published
+    `bash <(curl ...)` succeeds even if curl fails. `mounts` replace the round's.
     """
 
     name: Name
@@ -83,12 +83,12 @@ class StepPart(DocumentPart):
     overwrites: list[OverwritePart] = []
     optional: bool = False
     accepts: bool = False
-    """Accept `leaves` made by others, such as with the published commands."""
+    """Accept `leaves` made by others."""
 
 
 class PinPart(DocumentPart):
-    """A script that steps run by `<(curl -s URL)`, such as a branch's: fetched instead from `at`,
-    which names a commit, and run only with the content `sha256`."""
+    """A script that steps run by `<(curl -s URL)`: fetched from `at`, which names a commit, and run
+    only with the content `sha256`."""
 
     url: Address
     at: Address
@@ -107,11 +107,11 @@ class PreparationRound(DocumentPart):
     """Steps, and the tree that they leave."""
 
     extends: Round | None = None
-    """Another round of the preparation, for keys missing here."""
+    """Another round, for keys missing here."""
     source: Line = "your own"
     space: list[SpacePart] = []
     engine_bytes: Annotated[int, Field(ge=0)] = 0
-    """Bytes written to the engine's storage, outside all mounts."""
+    """Bytes in the engine's storage, outside all mounts."""
     mounts: list[MountPart] = Field(min_length=1)
     workdir: AbsolutePath
     devices: list[AbsolutePath] = []
@@ -127,7 +127,7 @@ class Preparation(DocumentPart):
     kind: Literal["preparation"]
     name: Name
     extends: Name | None = None
-    """Its own name: the next preparation with that name, such as the shipped."""
+    """Its own name: the next preparation with that name."""
     rounds: dict[Round, PreparationRound] = Field(min_length=1)
 
 
@@ -145,10 +145,10 @@ def names(systems_dirs: Sequence[Path] = ()) -> list[str]:
 
 
 def load_preparation(name: str, systems_dirs: Sequence[Path] = ()) -> tuple[Document, Preparation]:
-    """Return the preparation of a workload, or of a file.
+    """Return a workload's preparation, or a file's.
 
     `workloads/preparations/` in `systems_dirs` wins over the package. Raises UsageError if it is
-    missing, DescriptorError with every problem of a document.
+    missing, DescriptorError with all problems.
     """
     files = [
         path for folder in _folders(systems_dirs) if (path := folder / f"{name}.yaml").is_file()

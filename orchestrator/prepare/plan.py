@@ -41,11 +41,11 @@ class Plan:
     proxy: Mapping[str, str] = field(default_factory=dict)
     """Variables of the site's proxy."""
     build: BuildPart | None = None
-    """How to build the image, if no registry has it."""
+    """For an image that no registry has."""
 
     @property
     def own_folder(self) -> Path:
-        """All rounds, as they may share data. Any machine can continue from here."""
+        """For all rounds: they may share data. Any machine can continue from here."""
         return self.folders[self.part.mounts[0].variable] / STATE_FOLDER / self.workload
 
     @property
@@ -84,8 +84,7 @@ class Plan:
         return step.workdir or self.part.workdir
 
     def text(self, step: StepPart, *, again: bool) -> str:
-        """Return a step's text with its pinned scripts; `again`: first delete the remains of a
-        try."""
+        """Return a step's text with its pinned scripts; `again`: first delete a try's remains."""
         text = step.run
         for number, pin in enumerate(self.part.pins):
             if pin.published in text:
@@ -107,7 +106,7 @@ class Plan:
 
 
 def _fetched(name: str, pin: PinPart) -> str:
-    """Fetch a script into a file, named by a variable, and compare it."""
+    """Fetch a script into a file named by a variable, and verify it."""
     lost = f"cannot fetch {pin.at}"
     text = (
         f'{name}=$(mktemp)\ncurl -fsSL {shlex.quote(pin.at)} >"${name}" || '
@@ -183,7 +182,7 @@ def make_plan(
 
 
 def _prepared(catalogue: Catalogue, preparation: Preparation, chosen: str) -> str | None:
-    """Return the round whose steps prepare `chosen`: itself, or the nearest that it extends."""
+    """Return the round with the steps for `chosen`: itself, or the nearest that it extends."""
     name: str | None = chosen
     rounds = (
         catalogue.workload(preparation.name)[1].rounds

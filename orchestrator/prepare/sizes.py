@@ -69,8 +69,8 @@ class TreePart:
 
 
 def spaces(plan: Plan, storage: Path | None = None) -> list[Space]:
-    """Return the space on each file system; folders may be missing. `storage`: the engine's, if on
-    this host."""
+    """Return the space on each file system; folders may be missing. `storage`: the engine's, if
+    local."""
     needs: dict[int, list[tuple[Path, int]]] = {}
     for part in plan.part.space:
         folder = plan.folders[part.variable]
@@ -86,7 +86,7 @@ def _space(needs: list[tuple[Path, int]], data: set[Path]) -> Space:
     folders = [folder for folder, _ in needs]
     need = sum(size for _, size in needs)
     have = shutil.disk_usage(_existing(folders[0])).free
-    if have < need:  # only then: a walk through millions of files takes long
+    if have < need:  # a walk through millions of files takes long
         inside = [folder for folder in folders if folder in data]
         have += sum(_size_of(folder) for folder in inside if not _is_inside(folder, inside))
     return Space(tuple(folders), need, have)
@@ -107,7 +107,6 @@ def _size_of(path: Path) -> int:
 
 
 def check_tree(plan: Plan) -> list[TreePart]:
-    """Check all parts without raising."""
     parts = []
     for part in plan.part.tree:
         path = plan.folders[part.variable] / part.path
@@ -137,7 +136,7 @@ def check_part(path: Path, expected: int) -> tuple[PartState, int]:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether `path` holds something; a folder readable only to root counts."""
+    """Return whether `path` has content; a folder readable only to root counts."""
     return check_part(path, 0)[0] in ("ok", "unreadable")
 
 

@@ -65,7 +65,6 @@ class StepReport:
 
 
 def read_state(folder: Path, step: str) -> StepState | None:
-    """Return the state, if readable."""
     try:
         return StepState(**parse(read_bytes(folder / f"{step}.json")))
     except (OSError, ValueError, TypeError):
@@ -109,7 +108,7 @@ def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
         return f"it failed: {state.reason}"
     if state.fingerprint != plan.fingerprint(step):
         return "it was done with other commands"
-    # Optional steps, such as deleting downloads, remove other steps' results on purpose.
+    # Optional steps, such as deleting downloads, remove other steps' results.
     missing = [] if _optional_step_done(plan) else missing_after(plan, step)
     return f"what it leaves is missing: {', '.join(map(str, missing))}" if missing else ""
 

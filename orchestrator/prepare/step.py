@@ -1,7 +1,7 @@
 """A step in a container that ends with this process.
 
 The secret goes to standard input: no argument, file or `docker inspect` has it. The engine keeps no
-log, and ours hides the secret.
+log, and the step's log hides the secret.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STDERR = 2
 """Stream numbers of the engine."""
 
 # $1 is the step's text, $2 the variable for the first line of standard input, "" without a secret.
-# Standard input stays open while this process lives; then the whole container is killed.
+# When this process ends, so does standard input, and the whole container is killed.
 LIFELINE = r"""
 exec 3<&0 </dev/null
 if [ -n "$2" ]; then IFS= read -r "$2" <&3 || exit 1; export "$2"; fi
@@ -53,10 +53,7 @@ class StepRunner:
     output: Callable[[bytes], None]
 
     def run(self, step: StepPart, text: str, secret: Secret | None) -> int:
-        """Return the exit code; log and output hide the secret.
-
-        Raises EngineError, or InputError for an unwritable log.
-        """
+        """Return the exit code. Raises EngineError, or InputError for an unwritable log."""
         # Per stream: output of the other must not split a secret.
         redactors = {STDOUT: Redactor(secret), STDERR: Redactor(secret)}
         container = self._create(step, text)

@@ -30,7 +30,7 @@ def data_lock(path: Path, lost: Callable[[], None], *, beat_s: float = BEAT_S) -
     """Lock the data for one preparation, on any machine.
 
     `lost` is called, in another thread, when another process has taken the lock: this machine was
-    cut off for too long.
+    cut off too long.
     """
     lease = Lease(path, THIS.holder(), lost=lost, beat_s=beat_s)
     return Lock(lease, _another_preparation, InputError)
@@ -53,8 +53,8 @@ def prepare(
 ) -> list[StepReport]:
     """Run due steps until one fails; return all steps.
 
-    `output` receives the steps' output. Raises EngineError, InputError for folders that are
-    unwritable or hold files of others, SetError if another process has the lock.
+    `output` receives their output. Raises EngineError, InputError for folders that are unwritable
+    or hold files of others, SetError if another process has the lock.
     """
 
     def end_container() -> None:

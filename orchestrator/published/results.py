@@ -51,8 +51,7 @@ class PublishedResult:
 
 @dataclass(frozen=True, slots=True)
 class OtherResult:
-    """A quoted time of another maker's GPUs, in minutes, from an article that compares AMD's with
-    it."""
+    """A quoted time of another maker's GPUs, in minutes, from an article that compares AMD's."""
 
     round: str
     benchmark: str
@@ -64,24 +63,24 @@ class OtherResult:
 
 
 def others(*, benchmark: str = "", round: str = "") -> list[OtherResult]:
-    """Return quoted times of other makers' GPUs; "" matches all."""
+    """Return quoted times; "" matches all."""
     document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     wanted = _round(round)
     return [
-        one
-        for one in (OtherResult(**given) for given in document["others"])
-        if (not benchmark or one.benchmark == benchmark.lower())
-        and (not wanted or one.round == wanted)
+        result
+        for result in (OtherResult(**given) for given in document["others"])
+        if (not benchmark or result.benchmark == benchmark.lower())
+        and (not wanted or result.round == wanted)
     ]
 
 
 @cache
 def load() -> tuple[PublishedResult, ...]:
-    """Return every published result: newest round first, then by benchmark and time."""
+    """Return every result: newest round first, then by benchmark and time."""
     document = json.loads((data_dir("workloads") / "results/published.json").read_bytes())
     return tuple(
-        PublishedResult(**{**one, "run_minutes": tuple(one["run_minutes"])})
-        for one in document["results"]
+        PublishedResult(**{**result, "run_minutes": tuple(result["run_minutes"])})
+        for result in document["results"]
     )
 
 
@@ -93,11 +92,11 @@ def find(*, benchmark: str = "", round: str = "", system: str = "") -> list[Publ
     """
     wanted = _round(round)
     return [
-        one
-        for one in load()
-        if (not benchmark or one.benchmark == benchmark.lower())
-        and (not wanted or one.round == wanted)
-        and (not system or _is(one, system.lower()))
+        result
+        for result in load()
+        if (not benchmark or result.benchmark == benchmark.lower())
+        and (not wanted or result.round == wanted)
+        and (not system or _is(result, system.lower()))
     ]
 
 
@@ -110,27 +109,32 @@ def _is(result: PublishedResult, system: str) -> bool:
 
 
 def known_names() -> list[str]:
-    """Return every name that find() accepts as `system`."""
+    """Return every `system` that find() accepts."""
     return sorted(
-        {name for one in load() for name in (one.system, one.name, one.accelerator) if name}
+        {
+            name
+            for result in load()
+            for name in (result.system, result.name, result.accelerator)
+            if name
+        }
     )
 
 
 def difference(minutes: float, published: PublishedResult) -> float:
-    """Return the difference from the published time, in per cent; negative is faster."""
+    """Return the difference in per cent; negative is faster."""
     return (minutes - published.minutes) / published.minutes * 100
 
 
 def compare(minutes: float, published: PublishedResult) -> str:
     """Return `8.31 min, 0.5 % slower than the published 8.27 min`."""
-    words = wording(difference(minutes, published))
-    return f"{minutes:.2f} min, {words} the published {published.minutes:.2f} min"
+    change = wording(difference(minutes, published))
+    return f"{minutes:.2f} min, {change} the published {published.minutes:.2f} min"
 
 
 def sentence(minutes: float, published: PublishedResult) -> str:
     """Return `0.4 % slower than the published 92.36 min (AMD, round 6.0)`."""
-    words = wording(difference(minutes, published))
-    return f"{words} the published {label(published)}"
+    change = wording(difference(minutes, published))
+    return f"{change} the published {label(published)}"
 
 
 def label(published: PublishedResult) -> str:
@@ -139,8 +143,8 @@ def label(published: PublishedResult) -> str:
 
 
 def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
-    """Return results for set.json's benchmark, round and system; [] for a set that lacks a part of
-    the published configuration."""
+    """Return results for set.json's benchmark, round and system; [] if the set lacks a part of the
+    published configuration."""
     if described.get("unmet"):
         return []
     named = {
@@ -152,9 +156,9 @@ def of_set(described: Mapping[str, Any]) -> list[PublishedResult]:
         return []
     system = named["system"].lower()
     return [
-        one
-        for one in find(**named)
-        if one.minutes and system in (one.system.lower(), one.name.lower())
+        result
+        for result in find(**named)
+        if result.minutes and system in (result.system.lower(), result.name.lower())
     ]
 
 

@@ -1,4 +1,4 @@
-"""Start-up times of published entries (workloads/results/startup.json), from their logs."""
+"""Published start-up times (workloads/results/startup.json), from logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.resources import data_dir
 
 @dataclass(frozen=True, slots=True)
 class PublishedStartup:
-    """One published set, in seconds; None for times that its logs do not show.
+    """One published set, in seconds; None for times missing in its logs.
 
     `cold_s`: script start to run_start, for each new container. `warm_s`, `warm_range_s`: median,
     smallest and largest of the other runs. `init_s`: init_start to run_start. `shutdown_s`:
@@ -40,25 +40,30 @@ class PublishedStartup:
     @property
     def words(self) -> str:
         """Return `HPE HPE-Compute (6.0): start-up cold 435, 431 s, warm 215 s; shut-down 26 s`."""
-        told = []
+        parts = []
         if self.cold_s or self.warm_s is not None:
-            cold = f"cold {', '.join(f'{one:g}' for one in self.cold_s)} s" if self.cold_s else ""
+            cold = (
+                f"cold {', '.join(f'{seconds:g}' for seconds in self.cold_s)} s"
+                if self.cold_s
+                else ""
+            )
             warm = f"warm {self.warm_s:g} s" if self.warm_s is not None else ""
-            told.append("start-up " + ", ".join(filter(None, (cold, warm))))
-        told += [f"init_start to run_start {self.init_s:g} s"] if self.init_s is not None else []
-        told += [f"shut-down {self.shutdown_s:g} s"] if self.shutdown_s is not None else []
-        told += [f"start-up and shut-down {self.script_s:g} s"] if self.script_s is not None else []
-        told += (
+            parts.append("start-up " + ", ".join(filter(None, (cold, warm))))
+        parts += [f"init_start to run_start {self.init_s:g} s"] if self.init_s is not None else []
+        parts += [f"shut-down {self.shutdown_s:g} s"] if self.shutdown_s is not None else []
+        parts += (
+            [f"start-up and shut-down {self.script_s:g} s"] if self.script_s is not None else []
+        )
+        parts += (
             [f"run_stop to the next run_start {self.between_s:g} s"]
             if self.between_s is not None
             else []
         )
-        return f"{self.submitter} {self.name} (round {self.round}): {'; '.join(told)}"
+        return f"{self.submitter} {self.name} (round {self.round}): {'; '.join(parts)}"
 
 
 @cache
 def load() -> tuple[PublishedStartup, ...]:
-    """Return every published start-up time."""
     rows = json.loads((data_dir("workloads") / "results/startup.json").read_bytes())["sets"]
     return tuple(PublishedStartup(**row) for row in rows)
 
@@ -67,7 +72,7 @@ def find(benchmark: str, round: str, system: str) -> list[PublishedStartup]:
     """Return start-up times of a catalogue's system; `round` such as 6.0 or 6.0.0."""
     wanted = ".".join(round.split(".")[:2])
     return [
-        one
-        for one in load()
-        if (one.benchmark, one.round, one.system) == (benchmark, wanted, system)
+        startup
+        for startup in load()
+        if (startup.benchmark, startup.round, startup.system) == (benchmark, wanted, system)
     ]

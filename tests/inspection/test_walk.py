@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from script_snippets import SNIPPETS
+from script_snippets import OUTPUTS, SNIPPETS
 
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.sources import read_folder
@@ -15,7 +16,11 @@ from orchestrator.inspection.walk import ScriptWalk
 
 GIVEN = {"NNODES": "2", "MODE": "slow"}
 ARGUMENTS = ["-n", "7", "rest"]
-PROGRAM = '#!/bin/bash\nprintf "%s\\n" "$@" "" >>"$RECORD"\nexit "$STATUS"\n'
+PROGRAM = r"""#!/bin/bash
+printf "%s\n" "$@" "" >>"$RECORD"
+printf "%s\t%s\t%s\n" "$*" "$(readlink /proc/$$/fd/1)" "$(readlink /proc/$$/fd/2)" >>"$RECORD.outputs"
+exit "$STATUS"
+"""
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +79,25 @@ def test_a_walk_ends_as_bash_does(name: str, status: int, tmp_path: Path, bin_fo
     assert len(sure) == 1
     own = [word.replace(str(tmp_path), "") for word in arguments]
     assert list(sure[0].words[1:]) == own
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_output_goes_where_bash_sends_it(name: str, tmp_path: Path, bin_folder: Path) -> None:
+    script = tmp_path / "code" / "run.sh"
+    script.parent.mkdir()
+    script.write_text(OUTPUTS[name])
+    code, _ = _by_bash(script, bin_folder, 0)
+    by_bash = [
+        [re.sub(r"^pipe:.*", "log", word).replace(str(tmp_path), "") for word in line.split("\t")]
+        for line in (script.parent / "record.0.outputs").read_text().splitlines()
+    ]
+    for file in script.parent.iterdir():
+        if file != script:
+            file.unlink()
+    walked, trace = _walked(script, 0)
+
+    assert walked == code
+    assert [[" ".join(one.words[1:]), one.out, one.err] for one in trace.starts] == by_bash
 
 
 def _trace(tmp_path: Path, text: str, **given: str) -> Trace:
