@@ -273,8 +273,8 @@ def grade_of(text: str, bare: str) -> int | None:
         return WRAPPER
     if _SIGNAL.search(start) and not (raised and "memory" in start):
         return END
-    own = _OWN_NUMBER.search(start) or _FILE_AT_END.search(start) or _OUTSIDE.search(start)
-    if not own and (grade := _of_peers(start)) is not None:
+    is_own = _OWN_NUMBER.search(start) or _FILE_AT_END.search(start) or _OUTSIDE.search(start)
+    if not is_own and (grade := _of_peers(start)) is not None:
         return grade
     if not raised and _TOOL.match(start):
         return PROGRAM if _FATAL_SHELL.search(start) else MENTION

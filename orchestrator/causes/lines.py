@@ -199,9 +199,9 @@ def meaning(text: str, episode: tuple[str, ...]) -> tuple[str, int]:
     """
     announces = text.rstrip().endswith(":")
     texts = (*episode, text) if announces else (text, *episode)
-    found = [sign for line in texts if (sign := _sign_in(line))]
-    exact = next((sign for sign in found if sign.tier < KIND), None)
-    sign = exact or next(iter(found), None)
+    signs = [sign for line in texts if (sign := _sign_in(line))]
+    exact = next((sign for sign in signs if sign.tier < KIND), None)
+    sign = exact or next(iter(signs), None)
     return (sign.cause.name, sign.tier) if sign else ("", UNKNOWN)
 
 

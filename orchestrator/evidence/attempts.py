@@ -73,13 +73,13 @@ class Drift:
 
 def read_attempts(evidence: SetEvidence) -> tuple[RunAttempt, ...]:
     """Return every attempt with a readable state, by run and attempt."""
-    found = []
+    attempts = []
     for run, number in evidence.tried:
         current, record = evidence.run(run), evidence.attempt(run, number)
         if record is not None:
             counts = current is not None and current.done and current.attempt == number
-            found.append(_attempt(record, run, number, counts, evidence.ends(run, number)))
-    return tuple(found)
+            attempts.append(_attempt(record, run, number, counts, evidence.ends(run, number)))
+    return tuple(attempts)
 
 
 def _attempt(
@@ -104,37 +104,37 @@ def _attempt(
 def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
     """Return one part per node, in rank order; without a node's own record, the exit code noted
     by the loop."""
-    told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
-    times = [_seconds(end) for end in told]
+    known = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
+    times = [_seconds(end) for end in known]
     begin, middle = (
-        (min(end.start_ms for end in told), median([end.end_ms for end in told]))
-        if told
+        (min(end.start_ms for end in known), median([end.end_ms for end in known]))
+        if known
         else (0, 0.0)
     )
-    found = []
+    parts = []
     for rank, name in enumerate(record.nodes):
         end = ends.get(rank)
         if not is_node_name(name):
             continue
         if end is None:
-            found.append(NodePart(name, rank, record.exit_codes.get(name)))
+            parts.append(NodePart(name, rank, record.exit_codes.get(name)))
             continue
         late = (end.start_ms - begin) / 1000, (end.end_ms - middle) / 1000
         slow = notable(max(late), (middle - begin) / 1000)
         relative = _relative(times, _seconds(end))
-        found.append(NodePart(name, rank, end.exit, _seconds(end), *late, slow, relative))
-    return tuple(found)
+        parts.append(NodePart(name, rank, end.exit, _seconds(end), *late, slow, relative))
+    return tuple(parts)
 
 
 def _seconds(end: NodeRunRecord) -> float:
     return (end.end_ms - end.start_ms) / 1000
 
 
-def _relative(times: Sequence[float], own: float) -> float | None:
+def _relative(times: Sequence[float], seconds: float) -> float | None:
     others = list(times)
-    others.remove(own)
+    others.remove(seconds)
     middle = median(others) if others else 0.0
-    return own / middle if middle > 0 else None
+    return seconds / middle if middle > 0 else None
 
 
 def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
@@ -144,8 +144,8 @@ def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
         for part in attempt.nodes:
             if part.slow:
                 late.setdefault(part.node, []).append(max(part.late_start_s, part.late_end_s))
-    found = [(node, len(values), sum(values) / len(values)) for node, values in late.items()]
-    return sorted(found, key=lambda item: (-item[1], -item[2], item[0]))
+    nodes = [(node, len(values), sum(values) / len(values)) for node, values in late.items()]
+    return sorted(nodes, key=lambda item: (-item[1], -item[2], item[0]))
 
 
 def drifts(evidence: SetEvidence) -> list[Drift]:
@@ -155,10 +155,10 @@ def drifts(evidence: SetEvidence) -> list[Drift]:
             run,
             attempt,
             end.node,
-            *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")),
+            *(str(setting.get(name, "")) for name in ("knob", "wanted", "found", "need")),
         )
         for run, attempt in evidence.tried
         for end in evidence.ends(run, attempt).values()
-        for one in end.drift
-        if isinstance(one, dict)
+        for setting in end.drift
+        if isinstance(setting, dict)
     ]

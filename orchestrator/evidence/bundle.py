@@ -21,13 +21,13 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
     """Return path in the bundle -> content, in order. Links, byte code, special files, and
     content beyond MOST_BYTES are left out, and a bundle that is a link out of the set is empty.
     All of that but byte code is a finding."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     bundle, left = evidence.layout.bundle, MOST_BYTES
     if os.path.lexists(bundle) and not is_inside(bundle, evidence.layout.root):
         evidence.findings.add(bundle, "is a link out of the set; nothing behind it is taken")
-        return found
+        return contents
     for folder, folders, names in os.walk(bundle):
-        folders[:] = sorted(one for one in folders if one != "__pycache__")
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
         for path in (os.path.join(folder, name) for name in sorted(names)):
             try:
                 content = read_bytes(path, min(MAX_BYTES, left), follow=False)
@@ -39,9 +39,9 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
                 )
                 evidence.findings.add(path, f"{why}; it is left out")
                 continue
-            found[os.path.relpath(path, bundle)] = content
+            contents[os.path.relpath(path, bundle)] = content
             left -= len(content)
-    return dict(sorted(found.items()))
+    return dict(sorted(contents.items()))
 
 
 def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
@@ -51,16 +51,16 @@ def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
     import tarfile
     import zlib
 
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         content = zlib.decompressobj(31).decompress(archive, MOST_BYTES)  # 31: a gzip header
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             for member in tar:
                 if member.name in names and (file := tar.extractfile(member)):
-                    found[member.name] = file.read()
+                    contents[member.name] = file.read()
     except (OSError, KeyError, ValueError, zlib.error, tarfile.TarError):
         pass
-    return found
+    return contents
 
 
 def _scripts(evidence: SetEvidence) -> list[str]:
@@ -73,13 +73,13 @@ def _scripts(evidence: SetEvidence) -> list[str]:
 
 def places(evidence: SetEvidence) -> dict[str, str]:
     """Return name -> `file:line` in the bundle that sets it last."""
-    found = {}
+    lines = {}
     for name in _scripts(evidence):
         text = evidence.findings.text(evidence.layout.bundle / name, LARGEST)
         for number, line in enumerate(text.splitlines(), 1):
             if match := _EXPORT.match(line):
-                found[match.group(1)] = f"{name}:{number}"
-    return found
+                lines[match.group(1)] = f"{name}:{number}"
+    return lines
 
 
 def origins(evidence: SetEvidence) -> dict[str, str]:
@@ -97,7 +97,7 @@ def edited(evidence: SetEvidence) -> list[str]:
     made = evidence.findings.json(evidence.layout.bundle / "manifest.json").get("outputs")
     known = made if isinstance(made, dict) else {}
     hashes = {name: _sha256(evidence, name) for name in _scripts(evidence) if name in known}
-    return [name for name, own in hashes.items() if own and own != known[name]]
+    return [name for name, sha256 in hashes.items() if sha256 and sha256 != known[name]]
 
 
 def _sha256(evidence: SetEvidence, name: str) -> str:

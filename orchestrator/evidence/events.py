@@ -84,14 +84,15 @@ def read_job_notes(evidence: SetEvidence) -> JobNotes:
                 _take_pull(notes.lacking, event)
             elif event.word in _QUEUE:
                 notes.queue = _applied(notes.queue, event)
-            elif (one := _noted(event)) is not None:
-                noted[event.word].append(one)
-                known.add((event.word, one.node, one.run, one.attempt))
+            elif (aside := _noted(event)) is not None:
+                noted[event.word].append(aside)
+                known.add((event.word, aside.node, aside.run, aside.attempt))
         # With events the job's record repeats them; sets made before events have only the record.
         notes.aside += [
-            one
-            for one in aside_of(job)
-            if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
+            aside
+            for aside in aside_of(job)
+            if is_node_name(aside.node)
+            and ("aside", aside.node, aside.run, aside.attempt) not in known
         ]
     return notes
 
@@ -160,7 +161,7 @@ def _noted(event: Event) -> SetAside | None:
 
 def aside_of(job: JobRecord) -> list[SetAside]:
     """Return the usable entries of a job's own list of excluded nodes."""
-    return [one for item in job.set_aside if (one := _set_aside(item)) is not None]
+    return [aside for item in job.set_aside if (aside := _set_aside(item)) is not None]
 
 
 def _set_aside(item: object) -> SetAside | None:

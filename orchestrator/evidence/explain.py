@@ -183,7 +183,7 @@ class _Set:
         proofs = []
         if silence and silence.silence and silence.silence.quiet_s >= 1 and silence.record:
             proofs = [Proof(self.quotes.named(silence.file), 0, silence.record)]
-        age = next((one.age for one in self.picture.going if one.run == run), "")
+        age = next((picture.age for picture in self.picture.going if picture.run == run), "")
         keys = self.quotes.last_key(RunRecord(run=run, attempt=attempt))
         return [*proofs, *(replace(key, text=f"{key.text}; {age}") if age else key for key in keys)]
 
@@ -192,13 +192,17 @@ class _Set:
     def gave_up(self) -> Explanation:
         """Explain the newest of the runs that used all their attempts."""
         died, last = self.died(), self.failures.last
-        found = way_out(died, self.failures, self.wording)
+        explanation = way_out(died, self.failures, self.wording)
         run = last.record.run if last else self.picture.given_up[-1]
-        text = f"run {run} of {len(self.picture.runs)} failed: {found.sentence}"
-        remedy = found.remedy or "look at its log, then resume"
-        keeps = found is not died or found.cause == UNKNOWN or found.next.startswith(_TRY_AGAIN)
-        command = found.next if keeps else self.wording.command(RESUME)
-        return replace(found, sentence=shortened(text), remedy=remedy, next=command)
+        text = f"run {run} of {len(self.picture.runs)} failed: {explanation.sentence}"
+        remedy = explanation.remedy or "look at its log, then resume"
+        keeps = (
+            explanation is not died
+            or explanation.cause == UNKNOWN
+            or explanation.next.startswith(_TRY_AGAIN)
+        )
+        command = explanation.next if keeps else self.wording.command(RESUME)
+        return replace(explanation, sentence=shortened(text), remedy=remedy, next=command)
 
     def died(self) -> Explanation:
         return LastEnd(self.wording, self.quotes, self.failures.last).explain()

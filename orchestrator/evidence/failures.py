@@ -31,12 +31,12 @@ class AttemptEvidence:
     def logs(self) -> dict[str, LogEnds]:
         """The two ends of each node's log, in rank order. Nodes without a log are left out."""
         layout, run, attempt = self.files.layout, self.record.run, self.record.attempt
-        found = {
+        logs = {
             node: read_log_ends(layout.node_log(run, attempt, rank))
             for rank, node in enumerate(self.record.nodes)
             if is_node_name(node)
         }
-        return {node: log for node, log in found.items() if log is not None}
+        return {node: log for node, log in logs.items() if log is not None}
 
     @cached_property
     def ends(self) -> dict[str, Ended]:
@@ -53,17 +53,17 @@ class AttemptEvidence:
     @cached_property
     def _reported(self) -> dict[str, tuple[list[Symptom], Path | None]]:
         """Each node's symptoms, and the file with the error that its processes reported."""
-        found: dict[str, tuple[list[Symptom], Path | None]] = {}
+        reported: dict[str, tuple[list[Symptom], Path | None]] = {}
         for node, log in self.logs.items():
             folder = self.files.layout.node_files(self.record.run, self.record.attempt, node)
-            own, error = symptoms(log.text), first_error(folder)
-            found[node] = (with_error(own, error), error.path) if error else (own, None)
-        return found
+            read, error = symptoms(log.text), first_error(folder)
+            reported[node] = (with_error(read, error), error.path) if error else (read, None)
+        return reported
 
     @cached_property
     def by_node(self) -> dict[str, list[Symptom]]:
         """The symptoms of each node with a log; an error reported by its processes comes first."""
-        return {node: own for node, (own, _) in self._reported.items()}
+        return {node: reported for node, (reported, _) in self._reported.items()}
 
     def error_of(self, node: str) -> Path | None:
         """Return the file with the error that a node's processes reported."""
@@ -130,8 +130,8 @@ class FailedAttempts:
                 is_last = number == last.record.attempt
                 attempt = last if is_last else AttemptEvidence(self.files, record)
                 jobs.setdefault(record.job_id, []).append(attempt)
-        own = jobs.pop(last.record.job_id, [last])
-        return [*jobs.values(), own]
+        attempts = jobs.pop(last.record.job_id, [last])
+        return [*jobs.values(), attempts]
 
 
 def failed_alone(node: str, attempts: Sequence[AttemptEvidence]) -> bool:

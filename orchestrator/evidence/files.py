@@ -35,11 +35,11 @@ class Findings(list[Finding]):
 
     def record(self, kind: type[R], path: Path | str) -> R | None:
         """Return the record in a file; None if it is missing, or unusable, which is noted."""
-        found = read(kind, path)
-        if isinstance(found, Finding):
-            self.put(found)
+        record = read(kind, path)
+        if isinstance(record, Finding):
+            self.put(record)
             return None
-        return found
+        return record
 
     def json(self, path: Path | str) -> dict[str, Any]:
         """Return the JSON object in a file, {} if missing."""
@@ -74,20 +74,20 @@ class Findings(list[Finding]):
 
     def names(self, folder: Path | str) -> list[str]:
         """Return the visible names in a folder, in order; [] without the folder."""
-        found: list[str] = []
+        names: list[str] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if len(found) == MOST_NAMES:
+                    if len(names) == MOST_NAMES:
                         self.add(folder, f"has more than {MOST_NAMES} files; the rest is left out")
                         break
                     if not entry.name.startswith("."):
-                        found.append(entry.name)
+                        names.append(entry.name)
         except FileNotFoundError:
             return []
         except OSError as error:
             self.add(folder, f"cannot be read: {error.strerror or error}")
-        return sorted(found)
+        return sorted(names)
 
     def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
         """Return the rising numbers k of the files or folders `<prefix><k><suffix>` in a folder."""

@@ -232,10 +232,10 @@ class LastEnd:
             proofs += self.quotes.context(logs[first[0]], first[1].offset)
         reason = record.reason if record and record.reason else self.picture.reason
         remedy = ""
-        found = self._in_output
-        if found and (first is None or _is_deeper(found[0], first[1])):
-            first, proofs, record = None, found[1], None
-            reason = without_prefixes(found[0].text).strip()
+        output_line = self._in_output
+        if output_line and (first is None or _is_deeper(output_line[0], first[1])):
+            first, proofs, record = None, output_line[1], None
+            reason = without_prefixes(output_line[0].text).strip()
             remedy = "look at the lines around it in the job's output"
         if first and first[1].offset >= 0 and first[1].grade < ECHO:
             reason = f"{_who(first)} failed first: {without_prefixes(first[1].text).strip()}"

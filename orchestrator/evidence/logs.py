@@ -27,8 +27,8 @@ def newest_runs(evidence: SetEvidence, nexp: int) -> list[int]:
     """Return the current or last runs of the last job; without its record the last run with an
     attempt; or 0."""
     runs = [run for run, _ in going(evidence.job)] if evidence.job is not None else []
-    found = sorted({min(run, nexp) for run in runs if run and evidence.attempts_of(run)})
-    return found or [max((run for run, _ in evidence.tried if run <= nexp), default=0)]
+    active = sorted({min(run, nexp) for run in runs if run and evidence.attempts_of(run)})
+    return active or [max((run for run, _ in evidence.tried if run <= nexp), default=0)]
 
 
 def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> list[Path]:
@@ -39,7 +39,7 @@ def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -
     """
     evidence = SetEvidence(run_set.layout.root)
     runs = newest_runs(evidence, run_set.record.nexp) if run is None else [run]
-    return [_run_log(run_set, evidence, one, attempt, node) for one in runs]
+    return [_run_log(run_set, evidence, number, attempt, node) for number in runs]
 
 
 def _run_log(
@@ -82,10 +82,10 @@ def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
 def empty_lines(run_set: RunSet, path: Path) -> list[str]:
     """Return that the log is empty, the nodes of its attempt with lines, and a command that shows
     such a log."""
-    found = _OF_NODE.fullmatch(str(path.relative_to(run_set.layout.root)))
-    if found is None:
+    place = _OF_NODE.fullmatch(str(path.relative_to(run_set.layout.root)))
+    if place is None:
         return [f"the log is empty: {path}"]
-    run, attempt, rank = map(int, found.groups())
+    run, attempt, rank = map(int, place.groups())
     record = read(RunRecord, run_set.layout.attempt_state(run, attempt))
     names = record.nodes if isinstance(record, RunRecord) else []
     named = [*names, *(f"rank {number}" for number in range(len(names), rank + 1))]

@@ -369,31 +369,31 @@ def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
 
 
 def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
-    found = files.run(run)
-    if found is None:
+    record = files.run(run)
+    if record is None:
         return RunPicture(run, "queued")
-    end_ms = found.end_ms or (now_ms() if found.state == "running" else 0)
-    key = run, found.attempt
+    end_ms = record.end_ms or (now_ms() if record.state == "running" else 0)
+    key = run, record.attempt
     around = None
-    if found.end_ms and not logs.brief:
+    if record.end_ms and not logs.brief:
         from orchestrator.evidence.startup import read_startup  # not for many sets
 
         around = logs.once(key, lambda: read_startup(files, *key))
-    failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, found)
+    failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, record)
     return RunPicture(
         run,
-        found.outcome if found.state == "failed" and found.outcome in _ENDS else found.state,
-        found.outcome,
-        found.attempt,
-        found.reason,
-        found.seed,
-        minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
-        seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None,
+        record.outcome if record.state == "failed" and record.outcome in _ENDS else record.state,
+        record.outcome,
+        record.attempt,
+        record.reason,
+        record.seed,
+        minutes=logs.minutes(files.layout.result(run)) if record.state == "success" else None,
+        seconds=(end_ms - record.start_ms) / 1000 if record.start_ms and end_ms else None,
         startup_s=around.startup_s if around else None,
         shutdown_s=around.shutdown_s if around else None,
         cold=around.cold if around else None,
-        done=found.done,
-        nodes=tuple(filter(is_node_name, found.nodes)),
+        done=record.done,
+        nodes=tuple(filter(is_node_name, record.nodes)),
         failed_attempt=failed_attempt,
         failure=failure,
     )
@@ -472,9 +472,9 @@ def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPi
 
 
 def _drawn(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
-    one = picture(files, jobs, logs)
+    drawn = picture(files, jobs, logs)
     # A job may close its set and end between our read of its files and the scheduler's answer.
-    return picture(SetEvidence(files.layout.root), jobs, logs) if one.state == "lost" else one
+    return picture(SetEvidence(files.layout.root), jobs, logs) if drawn.state == "lost" else drawn
 
 
 def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
@@ -491,42 +491,42 @@ def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: L
         )
 
 
-def as_json(one: SetPicture) -> dict[str, Any]:
+def as_json(drawn: SetPicture) -> dict[str, Any]:
     """Return the stable JSON form of a picture; times in Unix milliseconds, scores in minutes."""
-    record = one.record
+    record = drawn.record
     return {
-        "set": str(one.root),
-        "set_id": one.set_id,
+        "set": str(drawn.root),
+        "set_id": drawn.set_id,
         "name": record.label if record else "",
-        "state": one.state,
-        "reason": one.reason,
+        "state": drawn.state,
+        "reason": drawn.reason,
         "system": record.system if record else None,
         "workload": record.workload if record else None,
         "nexp": record.nexp if record else None,
-        "done": one.done,
-        "not_converged": one.not_converged,
-        "failed": one.failed,
-        "attempts": one.attempts,
-        "job_id": one.job_id,
-        "job_state": one.job_state,
-        "current_run": one.current,
-        "current_attempt": one.attempt,
-        "current_runs": [run.run for run in one.going],
-        "evaluation": asdict(one.evaluation) if one.evaluation else None,
+        "done": drawn.done,
+        "not_converged": drawn.not_converged,
+        "failed": drawn.failed,
+        "attempts": drawn.attempts,
+        "job_id": drawn.job_id,
+        "job_state": drawn.job_state,
+        "current_run": drawn.current,
+        "current_attempt": drawn.attempt,
+        "current_runs": [run.run for run in drawn.going],
+        "evaluation": asdict(drawn.evaluation) if drawn.evaluation else None,
         "target": record.target if record else None,
-        "started_ms": one.started_ms,
-        "ended_ms": one.ended_ms,
-        "elapsed_s": round(one.elapsed_s, 1),
-        "score_so_far_minutes": one.score_so_far,
-        "left_s": None if (left := one.left_s()) is None else round(left, 1),
-        "runs": [_run_json(run) for run in one.runs],
-        "findings": [str(finding) for finding in one.findings],
-        "spares": list(one.spares),
-        "set_aside": [asdict(aside) for aside in one.set_aside],
-        "warnings": list(one.warnings),
-        "pulling": one.pulling,
-        "rehearsal": one.rehearsed,
-        "stand_in": one.stand_in,
+        "started_ms": drawn.started_ms,
+        "ended_ms": drawn.ended_ms,
+        "elapsed_s": round(drawn.elapsed_s, 1),
+        "score_so_far_minutes": drawn.score_so_far,
+        "left_s": None if (left := drawn.left_s()) is None else round(left, 1),
+        "runs": [_run_json(run) for run in drawn.runs],
+        "findings": [str(finding) for finding in drawn.findings],
+        "spares": list(drawn.spares),
+        "set_aside": [asdict(aside) for aside in drawn.set_aside],
+        "warnings": list(drawn.warnings),
+        "pulling": drawn.pulling,
+        "rehearsal": drawn.rehearsed,
+        "stand_in": drawn.stand_in,
     }
 
 

@@ -254,8 +254,8 @@ class KeptLogs(Logs):
     def once(self, key: tuple[int, int], read: Callable[[], T]) -> T:
         if key not in self._once:
             self._once[key] = read()
-        found: T = self._once[key]
-        return found
+        value: T = self._once[key]
+        return value
 
     def minutes(self, result: Path) -> float | None:
         if result not in self._minutes:

@@ -74,15 +74,15 @@ def replay(events: Iterable[Event]) -> Replay:
     The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has
     started again.
     """
-    state, found, last = _State(), Replay(0, []), None
+    state, repeated, last = _State(), Replay(0, []), None
     for event in events:
         if event.source == "loop" and event.word == "begin":
             state.settings = _settings(event)
-            if found.differences and found.differences[-1].event is last:
-                found.differences.pop()
-                found.decisions -= 1
+            if repeated.differences and repeated.differences[-1].event is last:
+                repeated.differences.pop()
+                repeated.decisions -= 1
         if event.source == "loop" and event.word in _DECISIONS:
-            found.decisions += 1
+            repeated.decisions += 1
             try:
                 decided, now = _DECISIONS[event.word](state, event)
             except (
@@ -94,13 +94,13 @@ def replay(events: Iterable[Event]) -> Replay:
             ):  # a damaged line, or another version's
                 decided, now = "what cannot be read", None
             if decided != now and _wordless(decided) == _wordless(now):
-                found.reworded += 1
+                repeated.reworded += 1
             elif decided != now:
-                found.differences.append(Difference(event, decided, now))
+                repeated.differences.append(Difference(event, decided, now))
         place.apply(state.group, event)
         queue.apply(state.runs, event)
         last = event
-    return found
+    return repeated
 
 
 def _settings(event: Event) -> Settings | None:
@@ -111,8 +111,8 @@ def _settings(event: Event) -> Settings | None:
         return None
     given: dict[str, Any] = {}
     for item in fields(Settings):
-        found = values.get(item.name, _NOTHING.get(str(item.type), {}))
-        given[item.name] = tuple(found) if isinstance(found, list) else found
+        value = values.get(item.name, _NOTHING.get(str(item.type), {}))
+        given[item.name] = tuple(value) if isinstance(value, list) else value
     return Settings(**given)
 
 
@@ -147,7 +147,7 @@ def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
     # Outcomes of older sets have no `refused`, and no decision by it.
     return {"refused": now["refused"], **about["outcome"]}, {
         **now,
-        "blamed": [list(one) for one in now["blamed"]],
+        "blamed": [list(blame) for blame in now["blamed"]],
         "silent": list(now["silent"]),
     }
 
@@ -189,23 +189,23 @@ def _pull(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _pulse(state: _State, event: Event) -> tuple[Any, Any]:
-    found = recorded(event)
-    if found is None or state.settings is None:
+    record = recorded(event)
+    if record is None or state.settings is None:
         return "what cannot be read", None
-    _, on_record = found
+    _, on_record = record
     return on_record, silence({"": on_record.pulse}, state.settings, on_record.unheard)
 
 
 def _hung(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    pulses = {node: Pulse(*one) for node, one in about["pulses"].items()}
+    pulses = {node: Pulse(*pulse) for node, pulse in about["pulses"].items()}
     return about["reason"], state.settings and hung(pulses, state.settings)
 
 
 def _sockets(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    told = {node: NetworkUse(*one) for node, one in about["told"].items()}
-    return about["reason"], state.settings and unwanted_sockets(told, state.settings)
+    uses = {node: NetworkUse(*use) for node, use in about["told"].items()}
+    return about["reason"], state.settings and unwanted_sockets(uses, state.settings)
 
 
 def _late(state: _State, event: Event) -> tuple[Any, Any]:
@@ -216,7 +216,8 @@ def _late(state: _State, event: Event) -> tuple[Any, Any]:
 def _notify(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     counts: dict[str, Any] = {
-        name: tuple(one) if isinstance(one, list) else one for name, one in about["counts"].items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in about["counts"].items()
     }
     return about["due"], due(SetCounts(**counts))
 

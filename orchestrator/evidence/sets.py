@@ -59,19 +59,19 @@ class SetEvidence:
         self._ends: dict[tuple[int, int], dict[int, NodeRunRecord]] = {}
 
     def _record(self) -> SetRecord | None:
-        found = read_set_record(self.layout)
-        if isinstance(found, Finding):
-            self.findings.put(found)
+        record = read_set_record(self.layout)
+        if isinstance(record, Finding):
+            self.findings.put(record)
             return None
-        return found
+        return record
 
     def _jobs(self) -> list[JobRecord]:
         # Not through Layout: a log directory can hold a thousand sets, and these two are read for
         # most of them.
         folder = f"{self.layout.root}/jobs"
         names = [name for name in self.findings.names(folder) if name.endswith(".json")]
-        found = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
-        return sorted((job for job in found if job is not None), key=lambda job: job.started_ms)
+        records = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
+        return sorted((job for job in records if job is not None), key=lambda job: job.started_ms)
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
         """Sort jobs, rising by start, into the order of their submissions: clocks of batch hosts
@@ -98,11 +98,11 @@ class SetEvidence:
     def submissions(self) -> list[SubmissionRecord]:
         """Return the readable submissions, first to last."""
         numbers = self.findings.numbers(self.layout.submissions, suffix=".json")
-        found = (
+        records = (
             self.findings.record(SubmissionRecord, self.layout.submission(number))
             for number in numbers
         )
-        return [record for record in found if record is not None]
+        return [record for record in records if record is not None]
 
     # ---- the job in charge ----
 
@@ -241,11 +241,11 @@ class SetEvidence:
         key = (run, attempt)
         if key not in self._ends:
             ranks = self.findings.numbers(self.layout.attempt(run, attempt), "node_", ".json")
-            found = (
+            records = (
                 (k, self.findings.record(NodeRunRecord, self.layout.node_state(run, attempt, k)))
                 for k in ranks
             )
-            self._ends[key] = {rank: record for rank, record in found if record is not None}
+            self._ends[key] = {rank: record for rank, record in records if record is not None}
         return self._ends[key]
 
     @cached_property
@@ -280,26 +280,28 @@ class SetEvidence:
 
 def going(job: JobRecord) -> list[tuple[int, int]]:
     """Return (run, attempt) of a job's active or last runs; (0, 0) before the first."""
-    pairs = ((one.get("run"), one.get("attempt")) for one in job.groups if isinstance(one, dict))
-    found = [
+    pairs = (
+        (group.get("run"), group.get("attempt")) for group in job.groups if isinstance(group, dict)
+    )
+    runs = [
         (run, attempt)
         for run, attempt in pairs
         if type(run) is int and type(attempt) is int and run > 0 < attempt
     ]
-    return sorted(found) or [(job.run, job.attempt)]
+    return sorted(runs) or [(job.run, job.attempt)]
 
 
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     """Return set.json; None if missing, a Finding if it is unusable."""
     path = f"{layout.root}/set.json"
-    found = read(SetRecord, path)
-    if not isinstance(found, SetRecord):
-        found = _declared(layout) or found
-    if isinstance(found, SetRecord) and not 0 <= found.nexp <= MOST_RUNS:
+    record = read(SetRecord, path)
+    if not isinstance(record, SetRecord):
+        record = _declared(layout) or record
+    if isinstance(record, SetRecord) and not 0 <= record.nexp <= MOST_RUNS:
         return Finding(
-            Path(path), f"`nexp` is {found.nexp}, and a set has at most {MOST_RUNS} runs"
+            Path(path), f"`nexp` is {record.nexp}, and a set has at most {MOST_RUNS} runs"
         )
-    return found
+    return record
 
 
 def _declared(layout: Layout) -> SetRecord | None:

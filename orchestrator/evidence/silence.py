@@ -97,8 +97,8 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
     """Return the last job's records of each active run (run, attempt)."""
     if files.job is None:
         return {}
-    found = (_running(path) for path in event_files(files, files.job.job_id))
-    return {(run.run, run.attempt): run for run in found if run is not None}
+    silences = (_running(path) for path in event_files(files, files.job.job_id))
+    return {(run.run, run.attempt): run for run in silences if run is not None}
 
 
 def _running(path: Path) -> RunSilence | None:

@@ -71,33 +71,33 @@ def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
 def differences(starts: Sequence[AttemptStart]) -> list[FactDifference]:
     """Return every fact that differs between the nodes or the runs of a set: by field, node and
     run."""
-    found = []
+    different = []
     for name in dict.fromkeys(name for start in starts for name in start.facts):
         times = Counter(start.value(name, ALL) for start in starts)
         usual = times.most_common(1)[0][0]
         for start in starts:
             nodes = start.facts.get(name, {ALL: "-"})
-            found += [
+            different += [
                 FactDifference(name, node, start.run, start.attempt, value, usual)
                 for node, value in nodes.items()
                 if value != usual
             ]
-    return sorted(found, key=lambda one: (one.run, one.attempt, one.field, one.node))
+    return sorted(different, key=lambda it: (it.run, it.attempt, it.field, it.node))
 
 
 def _start(run: int, attempt: int, text: str) -> AttemptStart:
     start = AttemptStart(run, attempt)
-    own: dict[str, dict[str, int]] = {}
+    of_nodes: dict[str, dict[str, int]] = {}
     for line in text.splitlines()[1:]:
         node, name, value = (line.split("\t", 2) + ["", ""])[:3]
         if name in _OF_NODE:
-            own.setdefault(node, {})[name] = number(value) or 0
+            of_nodes.setdefault(node, {})[name] = number(value) or 0
         elif name:
             start.facts.setdefault(name, {})[node] = value
     start.caches = {
         node: Cache(
             values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib")
         )
-        for node, values in own.items()
+        for node, values in of_nodes.items()
     }
     return start

@@ -40,8 +40,8 @@ def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | Non
     log = telling_log(evidence.layout, run, attempt)
     end = next(
         (
-            one
-            for rank, one in evidence.ends(run, attempt).items()
+            record
+            for rank, record in evidence.ends(run, attempt).items()
             if log.name == f"node_{rank}.log"
         ),
         None,
@@ -68,18 +68,22 @@ def _between(begin_ms: int, end_ms: int) -> float | None:
 
 def startups(evidence: SetEvidence) -> list[StartUp]:
     """Return every attempt of the set that reached run_start."""
-    found = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
-    return [one for one in found if one is not None and one.startup_s is not None]
+    times = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
+    return [startup for startup in times if startup is not None and startup.startup_s is not None]
 
 
-def as_json(found: Sequence[StartUp]) -> dict[str, Any]:
+def as_json(times: Sequence[StartUp]) -> dict[str, Any]:
     """Return the times of all attempts and their summary: each cold one, and median, smallest
     and largest of the others."""
-    warm = sorted(one.startup_s for one in found if one.startup_s is not None and one.cold is False)
-    ends = [one.shutdown_s for one in found if one.shutdown_s is not None]
+    warm = sorted(
+        startup.startup_s
+        for startup in times
+        if startup.startup_s is not None and startup.cold is False
+    )
+    ends = [startup.shutdown_s for startup in times if startup.shutdown_s is not None]
     return {
-        "attempts": [asdict(one) for one in found],
-        "cold_s": [one.startup_s for one in found if one.cold],
+        "attempts": [asdict(startup) for startup in times],
+        "cold_s": [startup.startup_s for startup in times if startup.cold],
         "warm_s": median(warm) if warm else None,
         "warm_range_s": [warm[0], warm[-1]] if warm else None,
         "shutdown_s": median(ends) if ends else None,

@@ -64,7 +64,7 @@ def judge(
     `jobs` is None without an answer: the scheduler is silent, or with `asked` False was not asked
     about this job so far.
     """
-    known, own, submission = _job(files, jobs), files.job, files.submission
+    known, job, submission = _job(files, jobs), files.job, files.submission
     if not files.settled and files.copy_of:
         return "lost", f"this is a copy of {files.copy_of}, and its jobs work on that", None
     if not files.settled and files.record is not None and files.record.rehearsed:
@@ -75,12 +75,12 @@ def judge(
         state, reason = _judge_awaited(files, submission, known)
         last = _last_words(files, submission.job_id) if state == "lost" else ""
         return state, reason + last, known
-    if own is not None and own.final:
-        return own.state, own.reason, None
-    if own is not None:
+    if job is not None and job.final:
+        return job.state, job.reason, None
+    if job is not None:
         if jobs is None:
-            return own.state, _SILENT if asked else own.reason, None
-        return *_judge_working(files, own, known, jobs), known
+            return job.state, _SILENT if asked else job.reason, None
+        return *_judge_working(files, job, known, jobs), known
     if submission is None:
         return "new", "", None
     return "refused", _in_words(submission.error), None
@@ -107,8 +107,8 @@ def _judge_unanswered(submission: SubmissionRecord, *, asked: bool) -> tuple[str
     if submission.settled:
         silent = "no answer from the scheduler; the job has written nothing yet"
         return "pending", silent if asked else ""
-    words = submission.error or _INTERRUPTED
-    return "unknown", f"{words}; no answer from the scheduler now" if asked else words
+    text = submission.error or _INTERRUPTED
+    return "unknown", f"{text}; no answer from the scheduler now" if asked else text
 
 
 def _judge_awaited(
@@ -128,23 +128,23 @@ def _judge_awaited(
 def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, str]:
     """Describe a submission without an outcome and a job, as `resume` would find it: it settles
     it, `status` does not."""
-    words = asked.error or _INTERRUPTED
+    text = asked.error or _INTERRUPTED
     if why := _unseen(files, asked):
-        return "unknown", f"{words}; a job of it is not shown here: {why}"
+        return "unknown", f"{text}; a job of it is not shown here: {why}"
     if (left_s := appears_within_s(asked)) > 0:
         return (
             "unknown",
-            f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s",
+            f"{text}; there is no job of it yet, one may appear within {left_s:.0f} s",
         )
-    return "refused", f"{words}, and {NEVER}; resume submits it again"
+    return "refused", f"{text}, and {NEVER}; resume submits it again"
 
 
 def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line of the job's output, which explains its end before it had a state."""
     from orchestrator.evidence.own_causes import last_line  # rarely needed
 
-    words = last_line(files.layout.job_output(job_id))
-    return f"; the job's last line: {words}" if words else "; the job printed nothing"
+    line = last_line(files.layout.job_output(job_id))
+    return f"; the job's last line: {line}" if line else "; the job printed nothing"
 
 
 def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
@@ -157,30 +157,30 @@ def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
 
 
 def _judge_working(
-    files: SetEvidence, own: JobRecord, known: Job | None, jobs: dict[str, Job]
+    files: SetEvidence, job: JobRecord, known: Job | None, jobs: dict[str, Job]
 ) -> tuple[str, str]:
     record = files.record
     if (
         record is not None
         and record.scheduler == "local"
-        and own.host not in ("", os.uname().nodename)
+        and job.host not in ("", os.uname().nodename)
     ):
-        return own.state, f"runs on {own.host}; this is what its files say"
+        return job.state, f"runs on {job.host}; this is what its files say"
     if known is None or not known.alive:
         if held := _held(files, jobs):
             return (
-                own.state,
-                f"job {own.job_id} is not shown here: {held}; this is what its files say",
+                job.state,
+                f"job {job.job_id} is not shown here: {held}; this is what its files say",
             )
         if known is not None and known.reason == "JobLaunchFailure":
             # Slurm calls every exit code 0:9 a failed launch; this job had started.
             known = replace(known, reason="")
         text = known.account.text if known else "ended"
         state = known.account.cause if known else "lost"
-        return state, f"job {own.job_id} {text} without closing the set"
+        return state, f"job {job.job_id} {text} without closing the set"
     if known.account.phase in WAITING_PHASES:
         return _judge_queued(known)
-    return ("ending", "") if known.account.phase == "ending" else (own.state, own.reason)
+    return ("ending", "") if known.account.phase == "ending" else (job.state, job.reason)
 
 
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
@@ -188,10 +188,12 @@ def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
     from orchestrator.evidence.lease import held_by
 
     viewer = THIS.holder(cluster=_cluster(files))
-    found = held_by(files.layout, viewer, jobs)
-    if found is None or found[1].gone or (files.job and found[0].job not in ("", files.job.job_id)):
+    held = held_by(files.layout, viewer, jobs)
+    if held is None:
         return ""
-    return found[1].why
+    holder, verdict = held
+    is_another = files.job is not None and holder.job not in ("", files.job.job_id)
+    return "" if verdict.gone or is_another else verdict.why
 
 
 def _cluster(files: SetEvidence) -> str:

@@ -74,11 +74,11 @@ class Watch:
         """Yield pictures until the set no longer changes by itself; the last one is its final
         state."""
         while True:
-            one = self.look()
-            yield one
-            if not one.live and not self._may_reappear(one):
+            current = self.look()
+            yield current
+            if not current.live and not self._may_reappear(current):
                 return
-            pause(self.pause_s(one))
+            pause(self.pause_s(current))
 
     def due(self, files: SetEvidence) -> bool:
         """Return whether to ask the scheduler about the set now."""
@@ -106,18 +106,18 @@ class Watch:
             if run and attempt
         )
 
-    def _may_reappear(self, one: SetPicture) -> bool:
-        if one.state != "lost" or self.scheduler.name == "local":
+    def _may_reappear(self, current: SetPicture) -> bool:
+        if current.state != "lost" or self.scheduler.name == "local":
             return False
         now = self.asking.clock()
         self._lost_since = self._lost_since or now
         return now - self._lost_since < LOST_S
 
-    def pause_s(self, one: SetPicture) -> float:
+    def pause_s(self, current: SetPicture) -> float:
         """Return a fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
         if self.interval_s is not None:
             return self.interval_s
-        walls = [run.seconds for run in one.runs if run.seconds]
+        walls = [run.seconds for run in current.runs if run.seconds]
         return min(LONGEST_S, max(SHORTEST_S, max(walls, default=0.0) / 50))
 
 
@@ -149,22 +149,23 @@ class WatchAll:
                 answer = ask_all([files[root] for root in roots], self._watches[roots[0]].scheduler)
                 for root in roots:
                     self._watches[root].take(answer)
-        found = {root: watch.draw() for root, watch in self._watches.items()}
-        for root in [root for root in fresh if not found[root].live]:
-            one = found.pop(root)
+        pictures = {root: watch.draw() for root, watch in self._watches.items()}
+        for root in [root for root in fresh if not pictures[root].live]:
+            drawn = pictures.pop(root)
             del self._watches[root]
-            if one.state != "new":  # it may still be submitted
+            if drawn.state != "new":  # it may still be submitted
                 self._over.add(root)
-        return list(found.values())
+        return list(pictures.values())
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[list[SetPicture]]:
         """Yield pictures until no set is active."""
         while True:
-            found = self.look()
-            yield found
-            if not any(one.live for one in found):
+            pictures = self.look()
+            yield pictures
+            live = [drawn for drawn in pictures if drawn.live]
+            if not live:
                 return
-            pause(min(self._watches[one.root].pause_s(one) for one in found if one.live))
+            pause(min(self._watches[drawn.root].pause_s(drawn) for drawn in live))
 
     def _find(self) -> list[Path]:
         """Add and return newly active sets."""

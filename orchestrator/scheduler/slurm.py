@@ -166,8 +166,8 @@ class Slurm:
         site stores it (AccountingStoreFlags=job_comment).
         """
         wanted = [job_id for job_id in job_ids if job_id.isdecimal()]
-        found = {job_id: self._comment(name, job_id) for job_id in wanted}
-        lacking = [job_id for job_id, text in found.items() if not text]
+        comments = {job_id: self._comment(name, job_id) for job_id in wanted}
+        lacking = [job_id for job_id, text in comments.items() if not text]
         argv = [
             "sacct",
             "--noheader",
@@ -179,8 +179,8 @@ class Slurm:
         for line in answer.splitlines():
             job_id, _, rest = line.partition("|")
             if job_id in lacking and rest.startswith(f"{name}|"):
-                found[job_id] = rest.removeprefix(f"{name}|")
-        return {job_id: text for job_id, text in found.items() if text}
+                comments[job_id] = rest.removeprefix(f"{name}|")
+        return {job_id: text for job_id, text in comments.items() if text}
 
     def _comment(self, name: str, job_id: str) -> str:
         shown = self._try(["scontrol", "show", "job", job_id])

@@ -93,8 +93,8 @@ def account(job_id: str, state: str, reason: str) -> Account:
         return Account("pending", _with_meaning(reason))
     if has_ended(state):
         cause, text = _ENDS.get(state, ("lost", state.lower()))  # failed, completed
-        told = state not in _ENDS and reason not in _NO_REASONS
-        return Account("ended", f"{text}: {_with_meaning(reason)}" if told else text, cause)
+        is_explained = state not in _ENDS and reason not in _NO_REASONS
+        return Account("ended", f"{text}: {_with_meaning(reason)}" if is_explained else text, cause)
     if state == "RUNNING":
         return Account("running")
     return Account("ending" if state == "COMPLETING" else "starting", state)

@@ -142,7 +142,7 @@ class Remedies(NamedTuple):
             return self._line(find_data(entry.site, entry.workload, *missing.groups()))
         if row.check == "engine" and "private to jobs" in row.text:
             return self.set_key("container.channel_dir", "/var/tmp")
-        options = [option for words, option in ULIMITS.items() if words in row.text]
+        options = [option for text, option in ULIMITS.items() if text in row.text]
         if row.check == "limits" and entry.container.engine != "none":
             return self.set_key("container.options", [*entry.site.container.options, *options])
         if row.check == "engine" and "userns-remap" in row.text:
