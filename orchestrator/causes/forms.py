@@ -365,8 +365,8 @@ def is_killed_task(text: str) -> bool:
     return _KILLED_TASK.search(text.strip().lower()) is not None
 
 
-def is_of_slurm(text: str) -> bool:
-    """Return whether Slurm wrote a line."""
+def is_of_scheduler(text: str) -> bool:
+    """Return whether the scheduler wrote a line."""
     return _SLURM.search(text.strip().lower()) is not None
 
 

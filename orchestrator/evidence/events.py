@@ -60,8 +60,8 @@ class SetAside:
 
 @dataclass(slots=True)
 class JobNotes:
-    """What a set's jobs noted about nodes and runs, in order. `lost`: nodes down by Slurm, with
-    its state as the reason."""
+    """What a set's jobs noted about nodes and runs, in order. `lost`: nodes that were down,
+    with the scheduler's state as the reason."""
 
     aside: list[SetAside] = field(default_factory=list)
     blamed: list[SetAside] = field(default_factory=list)

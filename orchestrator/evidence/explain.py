@@ -1,8 +1,8 @@
 """Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next command.
 docs/explain.md
 
-The rules are data: causes/causes.json for the output of programs,
-scheduler/slurm_reasons.py for Slurm, own_causes.py for the loop.
+The rules are data: causes/causes.json for the output of programs, scheduler/reasons.py for the
+scheduler, own_causes.py for the loop.
 Only the two ends of each log are read.
 """
 
@@ -12,7 +12,6 @@ import re
 from dataclasses import replace
 
 from orchestrator.causes.cause import RESUME
-from orchestrator.causes.lines import cause_in
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import BY_NAME
 from orchestrator.evidence.explanation import JOB_LOG, RUN_LOG, UNKNOWN, Explanation, Wording
@@ -28,7 +27,7 @@ from orchestrator.evidence.way_out import way_out
 from orchestrator.onnode.kernel.log_ends import LogEnds
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.scheduler import advice
-from orchestrator.scheduler.slurm_reasons import REASONS
+from orchestrator.scheduler.reasons import cause_of
 from orchestrator.words import count
 
 _NAN_RECORD = re.compile(rb":::MLLOG [^\n]*: NaN[,}][^\n]*")
@@ -112,21 +111,21 @@ class _Set:
         return self.quotes.record(path, run.failure)
 
     def waits(self) -> Explanation:
-        """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
+        """Explain a set whose job is not running: by the scheduler's reason or refusal."""
         picture, asked, queued = self.picture, self.files.submission, self.picture.state in QUEUED
         text = (asked.error or picture.reason) if not queued and asked else picture.job_reason
         proofs = [Proof(advice.QUEUE_LISTING, 0, shortened(text))] if queued and text else []
         if not queued and asked:
             record = self.files.layout.submission(asked.number)
             proofs = [self.quotes.in_file(record, text.split("\n")[0])]
-        cause = cause_in(text, REASONS)
+        cause = cause_of(text)
         if cause is not None:
             return self.wording.explain(cause, picture.reason if queued else cause.sentence, proofs)
         if queued and not text:
             return Explanation(
                 "pending",
                 "pending",
-                "it is in the queue, and Slurm gives no reason yet",
+                f"it is in the queue, and {advice.SCHEDULER} gives no reason yet",
                 next=self.wording.command(_NEXT["pending"]),
             )
         return Explanation(

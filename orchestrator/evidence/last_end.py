@@ -1,4 +1,5 @@
-"""Why the last job of a set ended: by the logs of its nodes, its output, Slurm and the loop."""
+"""Why the last job of a set ended: by the logs of its nodes, its output, the scheduler and the
+loop."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from functools import cached_property
 
 from orchestrator.causes.cause import ECHO, MACHINE, MENTION, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.first import first_cause, known, sentence
-from orchestrator.causes.forms import is_job_cancelled, is_of_slurm, is_outer_end
+from orchestrator.causes.forms import is_job_cancelled, is_of_scheduler, is_outer_end
 from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
@@ -36,15 +37,13 @@ from orchestrator.onnode.kernel.log_ends import read_log_ends
 from orchestrator.onnode.kernel.node_names import ALL_NODES
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.scheduler import advice
-from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
+from orchestrator.scheduler.reasons import TIME_LIMIT, cause_of, ends_job, refused_step
 from orchestrator.words import count
 
 _NODES = re.compile(rf"({ALL_NODES}|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
 _ENGINE = re.compile(r"(?:cannot pull|the container ended at once:) (.*)", re.DOTALL)
 """The engine's error follows, in a program's words."""
-_SLURM_ENDS = ("time_limit", "cancelled", "preempted")
-"""How a job ended, not why."""
 
 _SourceReport = tuple[Cause, str, list[Proof], str]
 """The report of a source: the cause, the sentence, its evidence, and the node ("" if none)."""
@@ -63,7 +62,7 @@ class LastEnd:
         attempt = self.attempt
         first = attempt.first if attempt else None
         cause = known(first[1]) if first else None
-        if first is not None and first[1].grade == MENTION and (end := self._by_slurm()):
+        if first is not None and first[1].grade == MENTION and (end := self._by_job_end()):
             return end
         if first is None or cause is None or cause.grade > PROGRAM:
             seen = first[1] if first else None
@@ -92,27 +91,28 @@ class LastEnd:
     def _by_other_sources(
         self, deeper_than: int | None, seen: Symptom | None
     ) -> Explanation | None:
-        """Explain the end by Slurm, the job's output, the loop and its checks, if it is deeper
-        than the logs. A program that raised an exception had been started."""
+        """Explain the end by the scheduler, the job's output, the loop and its checks, if it is
+        deeper than the logs. A program that raised an exception had been started."""
         began = seen is not None and seen.raised and seen.grade <= PROGRAM
         for report in self._other_sources():
             cause, _, proofs, _ = report
-            if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in _SLURM_ENDS:
+            if deeper_than is not None and deeper_than <= SYMPTOM and ends_job(cause):
                 continue
-            by_slurm = bool(proofs) and is_of_slurm(proofs[0].text)
-            if began and (cause.name in OUTER or (by_slurm and cause.grade == PROGRAM)):
+            by_scheduler = bool(proofs) and is_of_scheduler(proofs[0].text)
+            if began and (cause.name in OUTER or (by_scheduler and cause.grade == PROGRAM)):
                 continue
             if deeper_than is None or cause.grade < deeper_than:
                 return self._explained(report)
         return None
 
-    def _by_slurm(self) -> Explanation | None:
-        """Explain the end by Slurm's end of the whole job; its steps the loop cancels, too."""
+    def _by_job_end(self) -> Explanation | None:
+        """Explain the end by the scheduler's end of the whole job; the loop cancels its steps,
+        too."""
         for report in self._other_sources():
             cause, _, proofs, _ = report
             if cause.name == "cancelled" and not any(is_job_cancelled(it.text) for it in proofs):
                 continue
-            if cause.name in _SLURM_ENDS:
+            if ends_job(cause):
                 return self._explained(report)
         return None
 
@@ -120,7 +120,7 @@ class LastEnd:
         return self.wording.explain(*report, self.attempt.record if self.attempt else None)
 
     def _other_sources(self) -> Iterator[_SourceReport]:
-        # Slurm prints "CANCELLED" for every step that the loop ends, so an echo counts last.
+        # The end of each step that the loop ends looks like a cancel, so an echo counts last.
         output = self._cause_of_output()
         if output is not None and output[0].grade < ECHO:
             yield output
@@ -171,11 +171,11 @@ class LastEnd:
         return None if self.files.awaited else self.files.job
 
     def _of_a_lost_job(self) -> Iterator[_SourceReport]:
-        """Yield Slurm's reason. Without a record of its own, the job ended before it began."""
+        """Yield the scheduler's reason. A job without a record ended before it began."""
         picture, job = self.picture, self._started_job
         if picture.state != "lost":
             return
-        cause = cause_in(f"{picture.job_state} {'' if job else picture.reason}", REASONS)
+        cause = cause_of(f"{picture.job_state} {'' if job else picture.reason}")
         if cause and (cause.grade == MACHINE or not job):
             text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
             yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, shortened(text))], ""
@@ -213,11 +213,10 @@ class LastEnd:
         picture = self.picture
         if picture.state != "time_limit":
             return
-        cause = next(cause for cause in REASONS if cause.name == "time_limit")
         text = f"{picture.done} of {count(len(picture.runs), 'run')} done"
         if not self.files.finished:
             text = "no run of the last job ended in time"
-        yield cause, text, [Proof("", 0, picture.reason)] if picture.reason else [], ""
+        yield TIME_LIMIT, text, [Proof("", 0, picture.reason)] if picture.reason else [], ""
 
     # ---- no source has a known cause
 
@@ -277,7 +276,7 @@ def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
 def _is_deeper(output: Symptom, log: Symptom) -> bool:
     """Return whether a line of the job's output explains more than a line of a node's log.
 
-    How Slurm ended the job does not, if a rank had failed before.
+    How the job was ended does not, if a rank had failed before.
     """
     if log.grade <= SYMPTOM and is_outer_end(output.text):
         return False

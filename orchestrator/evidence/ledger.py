@@ -19,6 +19,7 @@ from orchestrator.onnode.kernel.records import RunRecord, checked
 from orchestrator.onnode.kernel.regular import last_bytes, open_regular, read_bytes
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
+from orchestrator.scheduler.advice import SCHEDULER
 from orchestrator.words import count
 
 CLOCK_STEP_MS = 86_400_000
@@ -57,7 +58,7 @@ class Anchor(NamedTuple):
 
     def __str__(self) -> str:
         return {
-            "job comment": f"the comment of job {self.job_id} in Slurm",
+            "job comment": f"the comment of job {self.job_id} in {SCHEDULER}",
             "job output": f"the output of job {self.job_id} (job_{self.job_id}.out)",
         }.get(self.source, f"--head {self.head}")
 

@@ -11,7 +11,8 @@ from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPT
 from orchestrator.evidence.progress import read_end
 from orchestrator.onnode.kernel.node_names import ALL_NODES
 from orchestrator.onnode.set.ledger import MARK
-from orchestrator.scheduler.slurm_step import STEP_REMARKS
+from orchestrator.scheduler.advice import SCHEDULER
+from orchestrator.scheduler.reasons import is_remark
 
 EDITED = f"{RESUME} --edited"
 SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
@@ -21,13 +22,13 @@ _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
 _BOOKKEEPING = re.compile(
     rf" orchestrator: {MARK}\d"  # the head of the ledger closes every output
     rf"| orchestrator: (?:nodes? \S+|{ALL_NODES}): tunables: \w+ wanted "
-    rf"|^(?:{STEP_REMARKS})"
 )
 
 
 def is_bookkeeping(text: str) -> bool:
     """Return whether a line of a job's output is never evidence, wherever it stands."""
-    return _BOOKKEEPING.search(text.strip()) is not None
+    line = text.strip()
+    return _BOOKKEEPING.search(line) is not None or is_remark(line)
 
 
 def last_line(output: Path) -> str:
@@ -52,8 +53,9 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "image * is not on this node"),
     Cause("engine_no_access", PROGRAM, _PREFLIGHT,
           "this user may not use the container engine",
-          "an administrator adds the user to the engine's group on the nodes (Slurm notices within "
-          "10 minutes); or give the site `container.command: [sudo, -n, docker]`",
+          "an administrator adds the user to the engine's group on the nodes "
+          f"({SCHEDULER} notices within 10 minutes); or give the site "
+          "`container.command: [sudo, -n, docker]`",
           "engine * does not answer on this node: *permission denied while"),
     Cause("sudo_missing", PROGRAM, SUBMIT,
           "the site calls sudo, which is not installed on the node",

@@ -25,8 +25,8 @@ from orchestrator.evidence.progress import (
 )
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, QUEUED, STATES, judge
+from orchestrator.evidence.training_log import training_log
 from orchestrator.mllog.source import why_no_result
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
 from orchestrator.words import count, duration, quoted
@@ -247,7 +247,7 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
             continue
         if files.submission is not None:
             names.append(files.record.job_name)
-        if files.job_id and (files.submission is None or scheduler.name == "local"):
+        if files.job_id and (files.submission is None or scheduler.runs_here):
             ids.append(files.job_id)
     if not names and not ids:
         return {}
@@ -339,7 +339,7 @@ def _stand_in(files: SetEvidence, runs: tuple[RunPicture, ...]) -> bool | None:
         if run.state == "success":  # one small read, for tables of many sets
             answer = stand_in(files.layout.result(run.run))
         else:
-            log = telling_log(files.layout, run.run, run.attempt) if run.attempt else None
+            log = training_log(files.layout, run.run, run.attempt) if run.attempt else None
             answer = stand_in(log) if log else None
         if answer is not None:
             return answer
@@ -445,7 +445,7 @@ def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPic
 
 
 def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
-    log = telling_log(files.layout, run.run, run.attempt)
+    log = training_log(files.layout, run.run, run.attempt)
     tail, age = logs.tail(log), age_s(log)
     return replace(
         run,

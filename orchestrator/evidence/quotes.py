@@ -10,10 +10,11 @@ from pathlib import Path
 from orchestrator.causes.reading import Symptom
 from orchestrator.evidence.own_causes import is_bookkeeping
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
+from orchestrator.evidence.training_log import training_log
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
-from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
+from orchestrator.onnode.kernel.mllog_tail import lines
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 
@@ -142,7 +143,7 @@ class Quotes:
         """Return the last MLLOG key of an attempt; [] without any."""
         if attempt is None:
             return []
-        log = telling_log(self.layout, attempt.run, attempt.attempt)
+        log = training_log(self.layout, attempt.run, attempt.attempt)
         records = list(lines(read_end(log, TAIL_BYTES)))
         key = str(records[-1]["key"])[:60] if records else ""
         key = key if key.isprintable() else ascii(key)

@@ -71,8 +71,8 @@ class _State:
 def replay(events: Iterable[Event]) -> Replay:
     """Fold `events` and repeat every decision among them.
 
-    The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has
-    started again.
+    The last event before a `begin` may be half a line: of a job that was killed and
+    restarted.
     """
     state, repeated, last = _State(), Replay(0, []), None
     for event in events:

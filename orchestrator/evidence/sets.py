@@ -128,8 +128,8 @@ class SetEvidence:
     @property
     def _needs_no_job(self) -> bool:
         """Return whether a job has closed the set with every run done. No later job is submitted
-        then: one that was submitted meanwhile, after Slurm had given up the job's host, has nothing
-        to do."""
+        then: one that was submitted meanwhile, after the scheduler had given up the job's host, has
+        nothing to do."""
         if self.record is None or self.job is None or self.job.state != "complete":
             return False
         return not self.missing(self.record.nexp)

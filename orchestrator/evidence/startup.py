@@ -13,8 +13,8 @@ from typing import Any
 
 from orchestrator.evidence.progress import WHOLE_BYTES, read_ends, tail_of
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.training_log import training_log
 from orchestrator.mllog.olympic import median
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class StartUp:
 
 def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | None:
     """Return the times of one attempt; None before its script has ended on the logging node."""
-    log = telling_log(evidence.layout, run, attempt)
+    log = training_log(evidence.layout, run, attempt)
     end = next(
         (
             record

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.kernel.world import THIS, World
-from orchestrator.scheduler.advice import RELEASE
+from orchestrator.scheduler import open_scheduler
+from orchestrator.scheduler.advice import CANCEL, RELEASE, SCHEDULER
+from orchestrator.scheduler.kinds import APPEARS_WITHIN_S, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ STATES = {
     "refused": "the scheduler refused the job, or it never appeared",
     "pending": "in the queue",
     "held": f"in the queue, and held; {RELEASE} lets it go",
-    "suspended": "Slurm has suspended the job",
+    "suspended": f"{SCHEDULER} has suspended the job",
     "starting": "containers are starting",
     "running": "runs are active",
     "ending": "the job is being closed",
     "complete": "every run is final",
-    "cancelled": "ended by cancel or scancel; `resume` continues",
+    "cancelled": f"ended by cancel or {CANCEL}; `resume` continues",
     "time_limit": "ended by the job's time limit; `resume` continues",
     "paused": "the allocation could not continue; `resume` continues",
     "failed": "nothing could start",
@@ -36,10 +37,6 @@ STATES = {
 
 LIVE = frozenset({"unknown", "pending", "held", "suspended", "starting", "running", "ending"})
 """States that still change."""
-
-GRACE_S = 120
-"""After this time without a trace of the job, an answering scheduler's "no such job" counts.
-slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most) or drops it."""
 
 _SILENT = "no answer from the scheduler; showing the job's own files"
 _INTERRUPTED = "the submission was interrupted"
@@ -53,7 +50,7 @@ WAITING_PHASES = frozenset({"pending", "held", "suspended"})
 def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
     """Return for how many more seconds a submission without an outcome may make a job; at most 0
     if it never did."""
-    return GRACE_S - (world.wall_ms() - asked.requested_ms) / 1000
+    return APPEARS_WITHIN_S - (world.wall_ms() - asked.requested_ms) / 1000
 
 
 def judge(
@@ -87,9 +84,9 @@ def judge(
 
 
 def _in_words(text: str) -> str:
-    """Return Slurm's text with its meaning. The table of its reasons is loaded only if needed:
+    """Return the scheduler's text with its meaning. The table of reasons is loaded only if needed:
     most sets are settled."""
-    from orchestrator.scheduler.slurm_reasons import with_meaning
+    from orchestrator.scheduler.reasons import with_meaning
 
     return with_meaning(text)
 
@@ -162,7 +159,7 @@ def _judge_working(
     record = files.record
     if (
         record is not None
-        and record.scheduler == "local"
+        and kind_of(record.scheduler).runs_here
         and job.host not in ("", os.uname().nodename)
     ):
         return job.state, f"runs on {job.host}; this is what its files say"
@@ -172,11 +169,9 @@ def _judge_working(
                 job.state,
                 f"job {job.job_id} is not shown here: {held}; this is what its files say",
             )
-        if known is not None and known.reason == "JobLaunchFailure":
-            # Slurm calls every exit code 0:9 a failed launch; this job had started.
-            known = replace(known, reason="")
-        text = known.account.text if known else "ended"
-        state = known.account.cause if known else "lost"
+        account = known.as_started.account if known else None
+        text = account.text if account else "ended"
+        state = account.cause if account else "lost"
         return state, f"job {job.job_id} {text} without closing the set"
     if known.account.phase in WAITING_PHASES:
         return _judge_queued(known)
@@ -197,11 +192,9 @@ def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
 
 
 def _cluster(files: SetEvidence) -> str:
-    if files.record is None or files.record.scheduler != "slurm":
+    if files.record is None or not kind_of(files.record.scheduler).allocates:
         return ""
-    from orchestrator.scheduler.slurm import cluster_name
-
-    return cluster_name()
+    return open_scheduler(files.record.scheduler).cluster()
 
 
 def _judge_queued(known: Job) -> tuple[str, str]:

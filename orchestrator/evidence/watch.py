@@ -19,17 +19,18 @@ from orchestrator.evidence.sets import (
     set_folders,
     surely_settled,
 )
+from orchestrator.evidence.training_log import training_log
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.scheduler import open_scheduler
+from orchestrator.scheduler.kinds import KINDS
 
 if TYPE_CHECKING:
     from orchestrator.scheduler.job import Job, Scheduler
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 QUIET_S = 60.0
-"""A job whose log grew within this time is alive; Slurm is not asked then."""
+"""A job whose log grew within this time is alive; the scheduler is not asked then."""
 
 LOST_S = 15.0
 """A job can end before its last files are visible here: NFS clients keep attributes for some
@@ -84,7 +85,7 @@ class Watch:
         """Return whether to ask the scheduler about the set now."""
         if files.settled:
             return False
-        if self.scheduler.name == "local":  # a look at /proc
+        if self.scheduler.runs_here:  # a look at /proc
             return True
         about = (files.job_id, files.awaited)
         if about != self._about:
@@ -101,13 +102,13 @@ class Watch:
         if job is None or files.awaited:
             return False
         return any(
-            age_s(telling_log(files.layout, run, attempt)) < QUIET_S
+            age_s(training_log(files.layout, run, attempt)) < QUIET_S
             for run, attempt in going(job)
             if run and attempt
         )
 
     def _may_reappear(self, current: SetPicture) -> bool:
-        if current.state != "lost" or self.scheduler.name == "local":
+        if current.state != "lost" or self.scheduler.runs_here:
             return False
         now = self.asking.clock()
         self._lost_since = self._lost_since or now
@@ -132,7 +133,7 @@ class WatchAll:
     ) -> None:
         self.log_dir = log_dir
         self.interval_s = interval_s
-        self._asking = {name: Asking(clock) for name in ("local", "slurm")}
+        self._asking = {name: Asking(clock) for name in KINDS}
         self._watches: dict[Path, Watch] = {}
         self._over: set[Path] = set()
 

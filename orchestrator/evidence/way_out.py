@@ -8,6 +8,7 @@ from dataclasses import replace
 from orchestrator.causes.cause import LEAVE_OUT
 from orchestrator.evidence.explanation import NODE_LOG, RUN_LOG, UNKNOWN, Explanation, Wording
 from orchestrator.evidence.failures import AttemptEvidence, FailedAttempts, failed_alone, failed_in
+from orchestrator.scheduler.kinds import kind_of
 
 _OF_A_NODE = frozenset({"killed", "crash", "log_missing"})
 """Causes that blame a node that failed first in each attempt, as does an end without any line."""
@@ -43,7 +44,7 @@ def way_out(explanation: Explanation, failures: FailedAttempts, wording: Wording
 def _may_leave_out(last: AttemptEvidence, failures: FailedAttempts) -> bool:
     """Return whether another job could run without a node of an attempt."""
     record = failures.picture.record
-    return record is not None and record.scheduler == "slurm" and len(last.record.nodes) > 1
+    return record is not None and kind_of(record.scheduler).allocates and len(last.record.nodes) > 1
 
 
 def _to_the_log(

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.words import quoted
 
+SCHEDULER = "Slurm"
+"""The name of the cluster's scheduler."""
+CANCEL = "scancel"
 QUEUE_LISTING = "squeue"
 """The name of quoted lines of the job queue."""
 ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,partition,qos"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
+from orchestrator.errors import Fix, SchedulerBusy, SchedulerError, SchedulerUnknown
 
 KEPT_SLURM = frozenset({"SLURM_CONF"})
 """The client's cluster. Other SLURM_*/SBATCH_* variables of the caller would change our request: a
@@ -123,8 +123,10 @@ def ask(
     return Answer(argv, done.returncode, *(text.replace("\r\n", "\n") for text in texts))
 
 
-def refused(answer: Answer, action: str, *, hint: str = "") -> SchedulerError:
-    return _failure(SchedulerError, answer, action, hint)
+def refused(
+    answer: Answer, action: str, *, hint: str = "", fix: Fix | None = None
+) -> SchedulerError:
+    return _failure(SchedulerError, answer, action, hint, fix)
 
 
 def busy(answer: Answer, action: str, *, hint: str = "") -> SchedulerBusy:
@@ -135,7 +137,7 @@ def unknown(answer: Answer, action: str, *, hint: str = "ask again later") -> Sc
     return _failure(SchedulerUnknown, answer, action, hint)
 
 
-def _failure(kind: type[E], answer: Answer, action: str, hint: str) -> E:
+def _failure(kind: type[E], answer: Answer, action: str, hint: str, fix: Fix | None = None) -> E:
     return kind(
         f"{action}: {answer.complaint}",
         argv=answer.argv,
@@ -143,4 +145,5 @@ def _failure(kind: type[E], answer: Answer, action: str, hint: str) -> E:
         stdout=answer.stdout,
         stderr=answer.stderr,
         hint=hint,
+        fix=fix,
     )

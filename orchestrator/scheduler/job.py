@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +42,11 @@ class Job:
         return slurm_states.account(self.id, self.state, self.reason)
 
     @property
+    def as_started(self) -> Job:
+        """The job, known to have started: its reason cannot be a failed launch."""
+        return replace(self, reason=slurm_states.reason_after_start(self.reason))
+
+    @property
     def wait_reason(self) -> str:
         """Why it waits, in the scheduler's terms."""
         return slurm_states.wait_reason(self.state, self.reason)
@@ -66,9 +71,11 @@ class JobRequest:
 
 
 class Scheduler(Protocol):
-    """A back end, with its `name` in set.json and site files."""
+    """A back end: its `name` in set.json and site files, and its properties (kinds.py)."""
 
     name: str
+    runs_here: bool
+    allocates: bool
 
     def submit(self, request: JobRequest) -> str: ...
 

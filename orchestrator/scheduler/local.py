@@ -19,6 +19,7 @@ from pathlib import Path
 from orchestrator.errors import SchedulerError
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.scheduler.job import Job, JobRequest
+from orchestrator.scheduler.kinds import KINDS
 
 JOB_ID = re.compile(r"local-([1-9]\d{0,6})-(\d{1,19})")
 """A pid is at most 2^22 (kernel: PID_MAX_LIMIT), a start time a 64 bit number of ticks."""
@@ -40,6 +41,7 @@ class Local:
     """An ended job is forgotten, as in Slurm after a while: its files have the rest."""
 
     name = "local"
+    runs_here, allocates = KINDS[name]
 
     def command(self, request: JobRequest) -> list[str]:
         """Return the command for people: the launcher in front only sets ORCH_JOB_ID."""

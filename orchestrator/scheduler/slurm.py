@@ -17,6 +17,7 @@ from orchestrator.onnode.kernel.system import comment
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
+from orchestrator.scheduler.kinds import KINDS
 
 QUERY_S = 20.0
 SUBMIT_S = 60.0
@@ -57,6 +58,7 @@ class Slurm:
     """The cluster of the commands on PATH (and of SLURM_CONF)."""
 
     name = "slurm"
+    runs_here, allocates = KINDS[name]
 
     def __init__(self, world: World = THIS, ask: Callable[..., Answer] = ask) -> None:
         self._world = world
@@ -249,14 +251,10 @@ def _not_taken(answer: Answer) -> SchedulerError:
 
     cause = cause_in(answer.complaint, REASONS)
     remedy = "correct the site file or the option (partition, account, qos, time limit, ...)"
-    error = refused(
-        answer,
-        "Slurm refused the job",
-        hint=f"{cause.remedy if cause else remedy}, then submit again",
-    )
-    if cause and "{" not in cause.next:  # no job exists, and of a new set nothing stays
-        error.fix = Fix(cause.next)
-    return error
+    hint = f"{cause.remedy if cause else remedy}, then submit again"
+    # No job exists, and of a new set nothing stays: a command with their names is no fix.
+    fix = Fix(cause.next) if cause and "{" not in cause.next else None
+    return refused(answer, "Slurm refused the job", hint=hint, fix=fix)
 
 
 def cluster_name(ask: Callable[..., Answer] = ask) -> str:

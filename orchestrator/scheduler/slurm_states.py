@@ -100,6 +100,12 @@ def account(job_id: str, state: str, reason: str) -> Account:
     return Account("ending" if state == "COMPLETING" else "starting", state)
 
 
+def reason_after_start(reason: str) -> str:
+    """Return the reason of a job that had started: Slurm calls every exit code 0:9 a failed
+    launch."""
+    return "" if reason == "JobLaunchFailure" else reason
+
+
 def wait_reason(state: str, reason: str) -> str:
     """Return why it waits in Slurm's terms, after the state unless PENDING."""
     if state == "PENDING":

@@ -14,6 +14,7 @@ from orchestrator.model.prerequisites import DATA, find_data, name_folders, unna
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.scheduler import advice
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.site.site_file import yaml_value
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class Remedies(NamedTuple):
         entry = self.entry
         if row.unchecked:
             return ""
-        if row.check in DRAINED and row.verdict == "fail" and entry.site.scheduler == "slurm":
+        allocates = kind_of(entry.site.scheduler).allocates
+        if allocates and row.check in DRAINED and row.verdict == "fail":
             return advice.drain_node(fold(nodes), DRAINED[row.check])
         if row.check == "image":
             steps = (*(["build"] if entry.build else []), "pull", "distribute")
