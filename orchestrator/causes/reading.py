@@ -175,6 +175,54 @@ class _Stream:
         self.source = self.source if is_file else ""
         self.frame = (bare.strip()[:MOST_QUOTED] if is_file else "", offset)
 
+    def close(self) -> bool:
+        """End the traceback; return whether it continued a chain."""
+        chained, self.in_chain, self.in_traceback = self.in_chain, False, False
+        return chained
+
+    def chain(self, *, is_open: bool) -> None:
+        """Note whether the next traceback continues the chain."""
+        self.in_chain = is_open
+
+    def keep(self, symptom: Symptom | None) -> None:
+        """Keep the symptom of the chain so far."""
+        self.first = symptom
+
+    def expect(self, wants: str, symptom: Symptom, *, is_boxed: bool) -> None:
+        """Expect lines that continue a symptom."""
+        self.wants, self.last, self.is_boxed = wants, symptom, is_boxed
+
+    def follow(self, symptom: Symptom) -> None:
+        self.last = symptom
+
+    def continued(self, text: str, bare: str, offset: int) -> Symptom | None:
+        """Return the last symptom with a line that continues its episode; None for other lines."""
+        last, stripped, wants = self.last, bare.strip(), self.wants
+        if last is None or not stripped:
+            self.wants = ""
+            return None
+        quoted = text.strip()[:MOST_QUOTED]
+        known = (*last.episode, (last.text, last.offset))[-MOST_OF_EPISODE:]
+        moved = replace(last, text=quoted, rest="", offset=offset, episode=known)
+        if wants == "stack" and _STACK.match(stripped):
+            return moved
+        if wants == "detail":
+            if stripped.startswith(_DETAIL):
+                self.wants = "last error"
+                return last
+            announced = _ANNOUNCES.search(last.text) is not None
+            is_detail = announced or re.match(r"nccl\w+: ", stripped) is not None
+            if announced and not _ANNOUNCES.search(text):
+                self.wants = ""
+            if is_detail or (self.is_boxed and _is_wrapped(last, text, bare)):
+                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
+                return replace(last, episode=more)
+        self.wants = ""
+        if wants == "last error":
+            grade = grade_of(text, bare)
+            return replace(moved, grade=PROGRAM if grade is None else grade)
+        return None
+
     def takes_source(self, bare: str) -> bool:
         """Return whether a line is the source of a frame, indented or not."""
         after_file, self.after_file = self.after_file, False
@@ -247,7 +295,7 @@ class _LogReader:
         if stream is not None and stream.takes_source(bare):
             return
         if stream is not None and bare.startswith(_CHAIN):
-            stream.in_chain = True
+            stream.chain(is_open=True)
             return
         if stream is not None and stream.wants and self._continues(stream, text, bare, offset):
             return
@@ -261,7 +309,7 @@ class _LogReader:
             symptom = self._end_traceback(stream, bare.strip(), symptom)
         else:
             if stream is not None and bare.strip():
-                stream.in_chain = False
+                stream.chain(is_open=False)
             if symptom is None:
                 self._ordinary += 1
                 if shape.is_step:
@@ -273,10 +321,11 @@ class _LogReader:
             self._symptoms.pop()
             symptom = replace(symptom, episode=(*before.episode, (before.text, before.offset)))
         self._symptoms.append(symptom)
-        if text.rstrip().endswith(_STACK_OPENS) or symptom.raised:
+        has_stack = text.rstrip().endswith(_STACK_OPENS)
+        if has_stack or symptom.raised:
             stream = self._streams.setdefault(name, _Stream())
-            stream.last, stream.is_boxed = symptom, self._box_end == self._previous
-            stream.wants = "stack" if text.rstrip().endswith(_STACK_OPENS) else "detail"
+            is_boxed = self._box_end == self._previous
+            stream.expect("stack" if has_stack else "detail", symptom, is_boxed=is_boxed)
 
     def _in_remark(self) -> bool:
         return self._in_advice or self._is_open
@@ -330,51 +379,16 @@ class _LogReader:
             self._steps.append(offset)
 
     def _continues(self, stream: _Stream, text: str, bare: str, offset: int) -> bool:
-        """Add a line to the episode of the last symptom, if it continues it."""
-        last, stripped = stream.last, bare.strip()
-        if last is None or not stripped:
-            stream.wants = ""
-            return False
-        quoted = text.strip()[:MOST_QUOTED]
-        known = (*last.episode, (last.text, last.offset))[-MOST_OF_EPISODE:]
-        if stream.wants == "stack" and _STACK.match(stripped):
-            self._replace(
-                stream, last, replace(last, text=quoted, rest="", offset=offset, episode=known)
-            )
-            return True
-        if stream.wants == "detail":
-            if stripped.startswith(_DETAIL):
-                stream.wants = "last error"
-                return True
-            announced = _ANNOUNCES.search(last.text) is not None
-            if announced or re.match(r"nccl\w+: ", stripped):
-                if announced and not _ANNOUNCES.search(text):
-                    stream.wants = ""
-                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
-                self._replace(stream, last, replace(last, episode=more))
-                return True
-            if stream.is_boxed and _is_wrapped(last, text, bare):
-                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
-                self._replace(stream, last, replace(last, episode=more))
-                return True
-        if stream.wants == "last error":
-            stream.wants = ""
-            grade = grade_of(text, bare)
-            moved = replace(last, text=quoted, rest="", offset=offset, episode=known)
-            self._replace(stream, last, replace(moved, grade=PROGRAM if grade is None else grade))
-            return True
-        stream.wants = ""
-        return False
-
-    def _replace(self, stream: _Stream, old: Symptom, new: Symptom) -> None:
-        if self._symptoms and self._symptoms[-1] is old:
-            self._symptoms[-1] = new
-            stream.last = new
+        """Add a line to the episode of the stream's last symptom, if it continues it."""
+        last, symptom = stream.last, stream.continued(text, bare, offset)
+        if symptom is not None and self._symptoms and self._symptoms[-1] is last:
+            self._symptoms[-1] = symptom
+            stream.follow(symptom)
+        return symptom is not None
 
     def _end_traceback(self, stream: _Stream, bare: str, symptom: Symptom | None) -> Symptom | None:
         """Return the symptom of a traceback that ends with the line `bare`, if it adds any."""
-        stream.in_traceback = False
-        chained, stream.in_chain = stream.in_chain, False
+        chained = stream.close()
         has_message = ": " in bare
         if symptom is not None and not has_message and stream.source:
             # An exception without a message: its source is all that names the failure.
@@ -388,7 +402,7 @@ class _LogReader:
             also = (*other.episode, (other.text, other.offset), *chosen.episode)[-MOST_OF_EPISODE:]
             self._symptoms.remove(first)
             symptom = replace(chosen, episode=also)
-        stream.first = symptom
+        stream.keep(symptom)
         return symptom
 
     def result(self) -> list[Symptom]:

@@ -58,7 +58,7 @@ class SetAside:
         return f"run {self.run}, attempt {self.attempt}" if self.run else "before the first run"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class JobNotes:
     """What a set's jobs noted about nodes and runs, in order. `lost`: nodes that were down,
     with the scheduler's state as the reason."""
@@ -75,26 +75,27 @@ class JobNotes:
 
 def read_job_notes(evidence: SetEvidence) -> JobNotes:
     """Return the notes, job by job."""
-    notes = JobNotes()
+    noted: dict[str, list[SetAside]] = {"aside": [], "blamed": [], "lost": []}
+    lacking: dict[str, str] = {}
+    queue: Queue | None = None
     for job in evidence.jobs:
-        noted = {"aside": notes.aside, "lost": notes.lost, "blamed": notes.blamed}
-        known, notes.lacking, notes.queue = set(), {}, None
+        known, lacking, queue = set(), {}, None
         for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             if event.word in _PULLS:
-                _take_pull(notes.lacking, event)
+                _take_pull(lacking, event)
             elif event.word in _QUEUE:
-                notes.queue = _applied(notes.queue, event)
+                queue = _applied(queue, event)
             elif (aside := _noted(event)) is not None:
                 noted[event.word].append(aside)
                 known.add((event.word, aside.node, aside.run, aside.attempt))
         # With events the job's record repeats them; sets made before events have only the record.
-        notes.aside += [
+        noted["aside"] += [
             aside
             for aside in aside_of(job)
             if is_node_name(aside.node)
             and ("aside", aside.node, aside.run, aside.attempt) not in known
         ]
-    return notes
+    return JobNotes(**noted, lacking=lacking, queue=queue)
 
 
 def _applied(queue: Queue | None, event: Event) -> Queue:

@@ -13,7 +13,7 @@ notifications (`notify`), why the set is closed (`ending`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
@@ -53,10 +53,25 @@ class Difference:
 class Replay:
     """The number of repeated decisions, and the differences."""
 
-    decisions: int
-    differences: list[Difference]
+    decisions: int = 0
+    differences: list[Difference] = field(default_factory=list)
     reworded: int = 0
     """Decisions that differ in their words alone: those of another version."""
+
+    def compare(self, event: Event, decided: object, now: object) -> None:
+        self.decisions += 1
+        if decided == now:
+            return
+        if _wordless(decided) == _wordless(now):
+            self.reworded += 1
+        else:
+            self.differences.append(Difference(event, decided, now))
+
+    def forget(self, event: Event | None) -> None:
+        """Drop the difference of an event that may be half a line, if it has one."""
+        if self.differences and self.differences[-1].event is event:
+            self.differences.pop()
+            self.decisions -= 1
 
 
 @dataclass
@@ -67,6 +82,10 @@ class _State:
     runs: Queue = field(default_factory=Queue)
     settings: Settings | None = None
 
+    def apply(self, event: Event) -> None:
+        place.apply(self.group, event)
+        queue.apply(self.runs, event)
+
 
 def replay(events: Iterable[Event]) -> Replay:
     """Fold `events` and repeat every decision among them.
@@ -74,15 +93,12 @@ def replay(events: Iterable[Event]) -> Replay:
     The last event before a `begin` may be half a line: of a job that was killed and
     restarted.
     """
-    state, repeated, last = _State(), Replay(0, []), None
+    state, repeated, last = _State(), Replay(), None
     for event in events:
         if event.source == "loop" and event.word == "begin":
-            state.settings = _settings(event)
-            if repeated.differences and repeated.differences[-1].event is last:
-                repeated.differences.pop()
-                repeated.decisions -= 1
+            state = replace(state, settings=_settings(event))
+            repeated.forget(last)
         if event.source == "loop" and event.word in _DECISIONS:
-            repeated.decisions += 1
             try:
                 decided, now = _DECISIONS[event.word](state, event)
             except (
@@ -93,12 +109,8 @@ def replay(events: Iterable[Event]) -> Replay:
                 AttributeError,
             ):  # a damaged line, or another version's
                 decided, now = "what cannot be read", None
-            if decided != now and _wordless(decided) == _wordless(now):
-                repeated.reworded += 1
-            elif decided != now:
-                repeated.differences.append(Difference(event, decided, now))
-        place.apply(state.group, event)
-        queue.apply(state.runs, event)
+            repeated.compare(event, decided, now)
+        state.apply(event)
         last = event
     return repeated
 

@@ -43,7 +43,7 @@ class FactDifference:
         return asdict(self)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AttemptStart:
     """The facts of an attempt's nodes at its start: `facts[field][node]`; * stands for every
     node without its own value."""
@@ -86,18 +86,18 @@ def differences(starts: Sequence[AttemptStart]) -> list[FactDifference]:
 
 
 def _start(run: int, attempt: int, text: str) -> AttemptStart:
-    start = AttemptStart(run, attempt)
+    facts: dict[str, dict[str, str]] = {}
     of_nodes: dict[str, dict[str, int]] = {}
     for line in text.splitlines()[1:]:
         node, name, value = (line.split("\t", 2) + ["", ""])[:3]
         if name in _OF_NODE:
             of_nodes.setdefault(node, {})[name] = number(value) or 0
         elif name:
-            start.facts.setdefault(name, {})[node] = value
-    start.caches = {
+            facts.setdefault(name, {})[node] = value
+    caches = {
         node: Cache(
             values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib")
         )
         for node, values in of_nodes.items()
     }
-    return start
+    return AttemptStart(run, attempt, facts, caches)
