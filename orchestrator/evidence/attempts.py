@@ -1,4 +1,4 @@
-"""One record per attempt at a run, and one per node of it: exit codes, times, lateness, drift."""
+"""One record per attempt at a run and per node of it: exit codes, times, lateness, drift."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from orchestrator.onnode.kernel.records import NodeRunRecord, RunRecord
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """One node's part of one attempt: exit code, seconds, and its lateness at start and end, in
-    seconds.
+    """One node's part of one attempt: exit code, and seconds that it took and was late.
 
-    `slow`: notably late at either end. `relative` is its time over the median time of the other
-    nodes. Unknown values are None.
+    `slow`: notably late at start or end. `relative` is its time over the median of the other nodes.
+    Unknown values are None.
     """
 
     node: str
@@ -46,7 +45,7 @@ class RunAttempt:
     start_ms: int
     end_ms: int
     counts: bool
-    """The run's result comes from this attempt."""
+    """The run's result is of this attempt."""
     nodes: tuple[NodePart, ...] = ()
 
     @property
@@ -72,7 +71,7 @@ class Drift:
 
 
 def read_attempts(evidence: SetEvidence) -> tuple[RunAttempt, ...]:
-    """Return every attempt with a readable state, by run and attempt."""
+    """Return the attempts with a readable state, by run and attempt."""
     attempts = []
     for run, number in evidence.tried:
         current, record = evidence.run(run), evidence.attempt(run, number)
@@ -102,8 +101,7 @@ def _attempt(
 
 
 def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
-    """Return one part per node, in rank order; without a node's own record, the exit code noted
-    by the loop."""
+    """Return one part per node, by rank; without a node's own record, with the loop's exit code."""
     known = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
     times = [_seconds(end) for end in known]
     begin, middle = (
@@ -138,7 +136,7 @@ def _relative(times: Sequence[float], seconds: float) -> float | None:
 
 
 def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
-    """Return (node, late attempts, their mean lateness in seconds), the worst first."""
+    """Return (node, late attempts, mean lateness in seconds), the worst first."""
     late: dict[str, list[float]] = {}
     for attempt in attempts:
         for part in attempt.nodes:
@@ -149,7 +147,6 @@ def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
 
 
 def drifts(evidence: SetEvidence) -> list[Drift]:
-    """Return every host setting that did not hold at the end of a run."""
     return [
         Drift(
             run,

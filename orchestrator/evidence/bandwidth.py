@@ -1,5 +1,4 @@
-"""The results of the bandwidth test, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes,
-and of single nodes."""
+"""The results of the bandwidth test, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def measurements(evidence: SetEvidence) -> list[Measurement]:
 
 
 def parse(text: str, job: str = "") -> list[Measurement]:
-    """Return the measurements in a table with COLUMNS, without its header and torn lines."""
+    """Return the rows of a table with COLUMNS, without header and torn lines."""
     table = []
     for line in text.splitlines():
         cells = line.split("\t")
@@ -49,15 +48,14 @@ def parse(text: str, job: str = "") -> list[Measurement]:
 
 
 def per_node(measured: Iterable[Measurement]) -> dict[str, float]:
-    """Return the GB/s of each node, by `best_of_each`."""
+    """Return each node's GB/s, by `best_of_each`."""
     return {node: measurement.gbps for node, measurement in best_of_each(measured).items()}
 
 
 def best_of_each(measured: Iterable[Measurement]) -> dict[str, Measurement]:
     """Return each node's best measurement among those with the fewest nodes.
 
-    A group is as fast as its slowest member, so one good group clears all of its nodes, and a slow
-    node has none.
+    A group is as fast as its slowest member, so a good group clears all of its nodes.
     """
     best: dict[str, Measurement] = {}
     for measurement in measured:

@@ -1,4 +1,4 @@
-"""The bundle of a set: its files, the place and source of each variable, and later edits."""
+"""The bundle of a set: its files, the place and source of each variable, later edits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
 
 
 def files(evidence: SetEvidence) -> dict[str, bytes]:
-    """Return path in the bundle -> content, in order. Links, byte code, special files, and
-    content beyond MOST_BYTES are left out, and a bundle that is a link out of the set is empty.
-    All of that but byte code is a finding."""
+    """Return path in the bundle -> content, in order. Links, byte code, special files and content
+    beyond MOST_BYTES are excluded; a bundle that is a link out of the set is empty. All but byte
+    code is a finding."""
     contents: dict[str, bytes] = {}
     bundle, left = evidence.layout.bundle, MOST_BYTES
     if os.path.lexists(bundle) and not is_inside(bundle, evidence.layout.root):
@@ -46,7 +46,7 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
 
 def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
     """Return the named files of a bundle's archive, which others may have written: {} if it is
-    damaged, and no file beyond MOST_BYTES."""
+    damaged, at most MOST_BYTES."""
     import io
     import tarfile
     import zlib
@@ -64,7 +64,7 @@ def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
 
 
 def _scripts(evidence: SetEvidence) -> list[str]:
-    """Return the names of the files that set variables, in their order."""
+    """Return the files that set variables, in order."""
     names = evidence.findings.names(evidence.layout.bundle)
     return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + [
         "rccl_env.sh"
@@ -72,7 +72,7 @@ def _scripts(evidence: SetEvidence) -> list[str]:
 
 
 def places(evidence: SetEvidence) -> dict[str, str]:
-    """Return name -> `file:line` in the bundle that sets it last."""
+    """Return name -> `file:line` that sets it last."""
     lines = {}
     for name in _scripts(evidence):
         text = evidence.findings.text(evidence.layout.bundle / name, LARGEST)
@@ -83,8 +83,7 @@ def places(evidence: SetEvidence) -> dict[str, str]:
 
 
 def origins(evidence: SetEvidence) -> dict[str, str]:
-    """Return name -> `layer: file:line` of the document with the value; {} without origins in
-    the bundle."""
+    """Return name -> `layer: file:line` of its document; {} if the bundle has no origins."""
     lines = evidence.findings.text(evidence.layout.bundle / "origins.tsv", LARGEST).splitlines()
     rows = [cells for line in lines[1:] if len(cells := line.split("\t")) == 5]
     return {
@@ -101,7 +100,7 @@ def edited(evidence: SetEvidence) -> list[str]:
 
 
 def _sha256(evidence: SetEvidence, name: str) -> str:
-    """Return the hash of a file, "" if `places` could not read it either, which is a finding."""
+    """Return a file's hash, "" if unreadable: `places` has noted that."""
     try:
         return hashlib.sha256(read_bytes(evidence.layout.bundle / name)).hexdigest()
     except OSError:

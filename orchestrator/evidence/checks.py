@@ -9,8 +9,7 @@ from orchestrator.words import count
 
 
 def parse_table(text: str) -> list[Row]:
-    """Return the rows of a table with COLUMNS, without its header, torn lines and unknown
-    verdicts."""
+    """Return the rows of a table with COLUMNS, without header, torn lines and unknown verdicts."""
     rows = []
     for line in text.split("\n"):
         cells = line.rstrip("\r").split("\t")
@@ -32,8 +31,8 @@ def judge(
     problems: Mapping[str, str],
     untried: Mapping[str, str] | None = None,
 ) -> Verdicts:
-    """Return the verdicts on `nodes`: `problems` explains missing answers, `untried` lists nodes
-    never asked."""
+    """Return the verdicts on `nodes`. `problems`: why answers are missing; `untried`: nodes never
+    asked."""
     by_node: dict[str, list[Row]] = {name: [] for name in nodes}
     together, left_out = [], untried or {}
     reasons = {**problems, **left_out}

@@ -1,5 +1,5 @@
-"""The failed attempts of a set: their logs, the errors of their processes, their exit codes, and
-the node that failed first."""
+"""The failed attempts of a set: logs, errors of processes, exit codes, the node that failed
+first."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.records import RunRecord
 
 _MOST_TRIED = 9
-"""Attempts that are compared: three jobs with three each."""
+"""Attempts that are compared: three of three jobs."""
 _MOST_SEARCHED = 50
 
 
 class AttemptEvidence:
-    """One attempt with its nodes' logs. Each is read once, when it is first asked for."""
+    """One attempt with its nodes' logs, each read when first needed."""
 
     def __init__(self, files: SetEvidence, record: RunRecord) -> None:
         self.files, self.record = files, record
 
     @cached_property
     def logs(self) -> dict[str, LogEnds]:
-        """The two ends of each node's log, in rank order. Nodes without a log are left out."""
+        """The two ends of each node's log, by rank, without nodes without a log."""
         layout, run, attempt = self.files.layout, self.record.run, self.record.attempt
         logs = {
             node: read_log_ends(layout.node_log(run, attempt, rank))
@@ -62,16 +62,15 @@ class AttemptEvidence:
 
     @cached_property
     def by_node(self) -> dict[str, list[Symptom]]:
-        """The symptoms of each node with a log; an error reported by its processes comes first."""
+        """Each node's symptoms; an error reported by its processes comes first."""
         return {node: reported for node, (reported, _) in self._reported.items()}
 
     def error_of(self, node: str) -> Path | None:
-        """Return the file with the error that a node's processes reported."""
         return self._reported[node][1] if node in self._reported else None
 
     @cached_property
     def first(self) -> tuple[str, Symptom] | None:
-        """The node and the line of the first cause; None without a symptom."""
+        """The node and the line of the first cause."""
         return first_cause(self.by_node, self.ends)
 
     @property
@@ -80,8 +79,8 @@ class AttemptEvidence:
         return self.first[0] if self.first else ended_first(self.ends)
 
     def is_like(self, other: AttemptEvidence) -> bool:
-        """Return whether two attempts failed by the same exit codes and the same cause, on
-        whichever node."""
+        """Return whether two attempts failed by the same exit codes and cause, on whichever
+        node."""
         return self._codes == other._codes and self._cause == other._cause
 
     @property
@@ -95,7 +94,7 @@ class AttemptEvidence:
 
 
 class FailedAttempts:
-    """The failed attempts of a set; of a complete set those of the runs that it gave up."""
+    """The failed attempts of a set; of a complete set those of runs without a result."""
 
     def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
         self.files, self.picture = files, picture
@@ -122,7 +121,7 @@ class FailedAttempts:
         return AttemptEvidence(self.files, newest)
 
     def by_job(self, last: AttemptEvidence) -> list[list[AttemptEvidence]]:
-        """Return the newest failed attempts of an attempt's run by job, its own job last."""
+        """Return the newest failed attempts of an attempt's run, by job, its own job last."""
         jobs: dict[str, list[AttemptEvidence]] = {}
         for number in self.files.attempts_of(last.record.run)[-_MOST_TRIED:]:
             record = self.files.attempt(last.record.run, number)
@@ -135,17 +134,17 @@ class FailedAttempts:
 
 
 def failed_alone(node: str, attempts: Sequence[AttemptEvidence]) -> bool:
-    """Return whether one node failed in each of several attempts, and no other node as it did."""
+    """Return whether one node, and no other, failed alike in several attempts."""
     if len(attempts) < 2 or not node:
         return False
     code = attempts[-1].record.exit_codes.get(node)
-    if not code:  # of programs that end with 0 when they fail, only the order is known
+    if not code:  # if programs end with 0 when they fail, only the order is known
         return all(attempt.first_node == node for attempt in attempts)
     return all(_nodes_with(code, attempt.record) == [node] for attempt in attempts)
 
 
 def failed_in(attempts: Sequence[AttemptEvidence]) -> str:
-    """Return the node that failed alone in all attempts of a job, "" if there is none."""
+    """Return the node that failed alone in all attempts of a job, or ""."""
     node = attempts[-1].first_node
     return node if failed_alone(node, attempts) else ""
 

@@ -1,6 +1,6 @@
-"""Bounded reading of the files in a set folder: regular files only, and every problem as a Finding.
+"""Bounded reading of the files in a set folder: regular files only, every problem as a Finding.
 
-A missing file is no problem: a new set has hardly any file.
+A missing file is no problem: a new set has hardly any.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Findings(list[Finding]):
             self.append(finding)
 
     def record(self, kind: type[R], path: Path | str) -> R | None:
-        """Return the record in a file; None if it is missing, or unusable, which is noted."""
+        """Return the record in a file; None if missing, or unusable, which is noted."""
         record = read(kind, path)
         if isinstance(record, Finding):
             self.put(record)
@@ -101,6 +101,5 @@ def is_inside(path: Path | str, folder: Path) -> bool:
 
 
 def is_node_name(name: str) -> bool:
-    """Return whether `name` is a possible node name: it goes to terminals and into pages
-    unchanged."""
+    """Return whether `name` may name a node: it goes unchanged to terminals and pages."""
     return 0 < len(name) <= 255 and name.isprintable()

@@ -1,5 +1,4 @@
-"""Why the last job of a set ended: by the logs of its nodes, its output, the scheduler and the
-loop."""
+"""Why the last job of a set ended: by its nodes' logs, its output, the scheduler and the loop."""
 
 from __future__ import annotations
 
@@ -46,19 +45,18 @@ _ENGINE = re.compile(r"(?:cannot pull|the container ended at once:) (.*)", re.DO
 """The engine's error follows, in a program's words."""
 
 _SourceReport = tuple[Cause, str, list[Proof], str]
-"""The report of a source: the cause, the sentence, its evidence, and the node ("" if none)."""
+"""The report of a source: cause, sentence, evidence, and node ("" if none)."""
 
 
 class LastEnd:
-    """The end of a set's last job. `attempt`: its newest failed attempt, None without any."""
+    """The end of a set's last job. `attempt`: its newest failed attempt."""
 
     def __init__(self, wording: Wording, quotes: Quotes, attempt: AttemptEvidence | None) -> None:
         self.files, self.picture = wording.files, wording.picture
         self.wording, self.quotes, self.attempt = wording, quotes, attempt
 
     def explain(self) -> Explanation:
-        """Explain the end by the deepest source: a line of the logs counts before others of its
-        grade."""
+        """Explain the end by the deepest source: of a grade, a line of the logs comes first."""
         attempt = self.attempt
         first = attempt.first if attempt else None
         cause = known(first[1]) if first else None
@@ -91,7 +89,7 @@ class LastEnd:
     def _by_other_sources(
         self, deeper_than: int | None, seen: Symptom | None
     ) -> Explanation | None:
-        """Explain the end by the scheduler, the job's output, the loop and its checks, if it is
+        """Explain the end by the scheduler, the job's output, the loop or its checks, if that is
         deeper than the logs. A program that raised an exception had been started."""
         began = seen is not None and seen.raised and seen.grade <= PROGRAM
         for report in self._other_sources():
@@ -106,8 +104,7 @@ class LastEnd:
         return None
 
     def _by_job_end(self) -> Explanation | None:
-        """Explain the end by the scheduler's end of the whole job; the loop cancels its steps,
-        too."""
+        """Explain the end by the scheduler's end of the whole job; the loop cancels steps, too."""
         for report in self._other_sources():
             cause, _, proofs, _ = report
             if cause.name == "cancelled" and not any(is_job_cancelled(it.text) for it in proofs):
@@ -120,7 +117,7 @@ class LastEnd:
         return self.wording.explain(*report, self.attempt.record if self.attempt else None)
 
     def _other_sources(self) -> Iterator[_SourceReport]:
-        # The end of each step that the loop ends looks like a cancel, so an echo counts last.
+        # A step that the loop ends looks cancelled, so an echo counts last.
         output = self._cause_of_output()
         if output is not None and output[0].grade < ECHO:
             yield output
@@ -167,7 +164,7 @@ class LastEnd:
 
     @property
     def _started_job(self) -> JobRecord | None:
-        """The record of the job in charge: None if that never started, as after a resume."""
+        """The record of the job in charge; None if that never started, as after a resume."""
         return None if self.files.awaited else self.files.job
 
     def _of_a_lost_job(self) -> Iterator[_SourceReport]:
@@ -181,7 +178,6 @@ class LastEnd:
             yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, shortened(text))], ""
 
     def _of_excluded_nodes(self) -> Iterator[_SourceReport]:
-        """Yield why the last job excluded nodes."""
         began = self.files.job.started_ms if self.files.job else 0
         events = self.files.layout.events(self.picture.job_id or "0")
         for aside in read_job_notes(self.files).aside:
@@ -195,7 +191,7 @@ class LastEnd:
                 yield cause, sentence(cause, aside.node), [proof], aside.node
 
     def _of_reasons(self) -> Iterator[_SourceReport]:
-        """Yield the reasons in the records of the attempt and of the job."""
+        """Yield the reasons in the attempt's and the job's records."""
         layout, job = self.files.layout, self._started_job
         records = []
         if self.attempt:
@@ -221,7 +217,7 @@ class LastEnd:
     # ---- no source has a known cause
 
     def _unknown(self, first: tuple[str, Symptom] | None) -> Explanation:
-        """Quote the lines that were found, and name the place to look at first."""
+        """Quote the lines, and name the place to check first."""
         record = self.attempt.record if self.attempt else None
         logs = self.attempt.logs if self.attempt else {}
         node = self.attempt.first_node if self.attempt else ""
@@ -267,7 +263,7 @@ class LastEnd:
 
 
 def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
-    """Return the grade that other sources must be deeper than; None if any of them counts."""
+    """Return the grade that other sources must be deeper than; None if any counts."""
     if symptom is None or (cause is None and symptom.grade >= ECHO):
         return None
     return ECHO if cause is None else symptom.grade
@@ -276,7 +272,7 @@ def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
 def _is_deeper(output: Symptom, log: Symptom) -> bool:
     """Return whether a line of the job's output explains more than a line of a node's log.
 
-    How the job was ended does not, if a rank had failed before.
+    The end of the job does not, if a rank had failed before.
     """
     if log.grade <= SYMPTOM and is_outer_end(output.text):
         return False
@@ -284,7 +280,7 @@ def _is_deeper(output: Symptom, log: Symptom) -> bool:
 
 
 def _cause_of_reason(reason: str) -> Cause | None:
-    """Return the cause that the loop's reason names: its own, the engine's, or a check's."""
+    """Return the cause in the loop's reason: its own, the engine's, or a check's."""
     cause = cause_in(reason, LOOP_CAUSES)
     if cause is None and (engine := _ENGINE.search(reason)):
         cause = BY_NAME.get(meaning(engine[1], ())[0])
@@ -294,7 +290,7 @@ def _cause_of_reason(reason: str) -> Cause | None:
 
 
 def _who(first: tuple[str, Symptom]) -> str:
-    """Return the node of a line, and its rank if the line has a rank."""
+    """Return a line's node, and its rank if it has one."""
     node, symptom = first
     rank = stream_of(symptom.text, without_prefixes(symptom.text))
     return f"{node} ({rank})" if rank else node

@@ -1,4 +1,4 @@
-"""The ledger of a set compared with itself and with the set: every record or file that differs."""
+"""The ledger of a set compared with itself and with the set."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ CLOCK_STEP_MS = 86_400_000
 OUTPUT_BYTES = 64 << 10
 """Read at the end of a job's output."""
 ENVIRONMENT_BYTES = 16 << 20
-"""No kernel hands on more to a program (execve(2): a quarter of the stack's limit, at most 6
-MiB)."""
+"""No kernel passes more to a program (execve(2): a quarter of the stack's limit, at most 6 MiB)."""
 JOB_ID = re.compile(r"[\w.-]{1,100}")
 _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 """A line of the loop. Nodes' texts in such lines have other words before them."""
@@ -35,8 +34,7 @@ _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A problem of a record (by its number, 0 if missing) or a file (relative to the set, "" if
-    missing)."""
+    """A problem of a record (its number, or 0) or a file (relative to the set, or "")."""
 
     record: int
     file: str
@@ -50,7 +48,7 @@ class Mismatch:
 
 
 class Anchor(NamedTuple):
-    """A head kept outside of the ledger. `source`: job comment, job output, or head."""
+    """A head kept elsewhere. `source`: job comment, job output, or head."""
 
     source: str
     job_id: str
@@ -68,9 +66,8 @@ class LedgerVerdict:
     """`head` covers all records; `torn`: the last line is unfinished, and the next record will
     cover it.
 
-    `compared`: heads that the ledger was compared with, besides those in the set's own records; if
-    empty, only with itself. `clock`: records with a time long before that of the previous record.
-    The chain proves their order, so the set stays valid.
+    `compared`: other heads than those in the set's records. `clock`: records with a time long
+    before that of the previous record. The chain proves their order, so the set stays valid.
     """
 
     head: str
@@ -87,8 +84,8 @@ class LedgerVerdict:
 
 
 def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
-    """Compare a set's ledger with itself, with the set, and with heads kept elsewhere: in the
-    output of its jobs, and `outside`. Never raises: an unreadable file is a problem."""
+    """Compare a set's ledger with itself, with the set, and with heads kept elsewhere: in its jobs'
+    output, and `outside`. Never raises: an unreadable file is a problem."""
     try:
         entries, torn = ledger.read(root)
     except OSError as error:
@@ -125,7 +122,7 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
 
 
 def printed(evidence: SetEvidence) -> list[Anchor]:
-    """Return the heads in the last lines that the jobs of a set have printed."""
+    """Return the heads in the last lines of the jobs' outputs."""
     anchors = list[Anchor]()
     for job in evidence.jobs:
         try:
@@ -139,7 +136,6 @@ def printed(evidence: SetEvidence) -> list[Anchor]:
 
 
 def head_of(root: Path) -> str:
-    """Return the head of a set's ledger, "" if missing."""
     try:
         entries, torn = ledger.read(root)
     except OSError:
@@ -148,8 +144,8 @@ def head_of(root: Path) -> str:
 
 
 def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield lines that do not follow from the previous line, with or without void ones: the writer
-    of the line may have read the ledger before those were written."""
+    """Yield lines that do not follow from the previous line, with or without void ones: their
+    writer may have read the ledger before those were written."""
     expected, before, stands = 1, "", ""
     for index, entry in enumerate(entries):
         if not entry.kind:
@@ -185,8 +181,8 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 
 
 def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield the records before which a clock was set back. Clocks of several hosts differ by
-    less than CLOCK_STEP_MS."""
+    """Yield the records before which a clock was set back. Clocks of hosts differ by less than
+    CLOCK_STEP_MS."""
     for before, entry in pairwise(entry for entry in entries if entry.kind):
         if entry.time_ms < before.time_ms - CLOCK_STEP_MS:
             times = (
@@ -201,7 +197,7 @@ def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 
 
 def _utc(time_ms: int) -> str:
-    """Return a time to the minute; as a number outside any calendar."""
+    """Return a time to the minute, or a number outside any calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_ms / 1000))
     except (OverflowError, ValueError, OSError):
@@ -209,14 +205,13 @@ def _utc(time_ms: int) -> str:
 
 
 def _known(evidence: SetEvidence, anchors: Iterable[Anchor]) -> list[tuple[str, str]]:
-    """Return who knows a head, and the head."""
+    """Return pairs: who knows a head, and the head."""
     known = [(f"jobs/{job.job_id}.json", job.ledger) for job in evidence.jobs]
     known += [(f"submissions/{asked.number}.json", asked.ledger) for asked in evidence.submissions]
     return known + [(str(anchor), anchor.head) for anchor in anchors]
 
 
 def _anchors(entries: list[LedgerRecord], known: list[tuple[str, str]]) -> Iterator[Mismatch]:
-    """Yield records that differ from known ones."""
     hashes = {entry.number: entry.hash for entry in entries}
     for file, text in known:
         number, _, sha = text.partition(" ")
@@ -236,7 +231,7 @@ def _of(entries: Iterable[LedgerRecord], kind: str) -> list[LedgerRecord]:
 
 
 def _repeated(entries: list[LedgerRecord], what: str, *members: str) -> Iterator[Mismatch]:
-    """Yield records that repeat the subject of another record."""
+    """Yield records with the subject of an earlier record."""
     seen: Counter[tuple[str, ...]] = Counter()
     for entry in entries:
         key = tuple(str(entry.data.get(name)) for name in members)
@@ -273,8 +268,7 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
 
 
 def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield extensions to no more runs than before, and runs that started before they were
-    declared."""
+    """Yield extensions to no more runs, and runs started before they were declared."""
     first = ledger.declared(_of(entries, "declare"))
     runs = first.nexp if first else 0
     for entry in entries:
@@ -351,7 +345,7 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
 
 
 def _environments(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    """Yield environments of jobs that differ from the ledger, each before the job's first run."""
+    """Yield environments of jobs that differ from the ledger."""
     for entry in _of(entries, "job"):
         job_id, sha256 = entry.data.get("job_id"), entry.data.get("environment")
         if not (isinstance(job_id, str) and JOB_ID.fullmatch(job_id) and sha256):
@@ -464,7 +458,7 @@ def _number(entry: LedgerRecord, name: str, otherwise: int = 0) -> int:
 
 
 def _sha256(path: Path) -> str:
-    """Return the hash of a file; "" if it is unreadable."""
+    """Return a file's hash; "" if unreadable."""
     try:
         whole = hashlib.sha256()
         with open_regular(path) as file:

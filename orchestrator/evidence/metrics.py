@@ -1,5 +1,5 @@
-"""A log directory as Prometheus metrics (text format 0.0.4), for the textfile collector of its
-node exporter."""
+"""A log directory as Prometheus metrics (text format 0.0.4), for the node exporter's textfile
+collector."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Family:
         self.samples[key] = self.samples.get(key, 0.0) + value
 
     def lines(self) -> list[str]:
-        """Return the family as text; nothing without a sample."""
+        """Return the family as text; [] without a sample."""
         head = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
         samples = [
             f"{self.name}{_labels(labels)} {_number(value)}"
@@ -44,7 +44,6 @@ class Family:
         return head + samples if samples else []
 
     def as_json(self) -> dict[str, object]:
-        """Return the family as plain data."""
         samples = [
             {"labels": dict(labels), "value": value}
             for labels, value in sorted(self.samples.items())
@@ -70,10 +69,9 @@ def exposition(metrics: Iterable[Family]) -> str:
 
 
 def families(sets: Iterable[tuple[SetEvidence, SetPicture]], now_s: float) -> list[Family]:
-    """Return the metrics of `sets`, newest first, from their files and the scheduler's answers.
+    """Return the metrics of `sets`, newest first.
 
-    Counts are gauges: sets removed from the log directory no longer count. Times are seconds, by
-    Prometheus' convention.
+    Counts are gauges: removed sets no longer count. Times are seconds, by Prometheus' convention.
     """
     metrics = {
         name: Family(f"orchestrator_{name}", "gauge", text) for name, text in _FAMILIES.items()
@@ -162,7 +160,7 @@ def _add_silence(metrics: Mapping[str, Family], run: RunPicture, labels: dict[st
 
 
 def _queued(files: SetEvidence) -> Iterator[float]:
-    """Yield the seconds from each submission to the start of its job."""
+    """Yield the seconds from each submission to its job's start."""
     started = {job.job_id: job.started_ms for job in files.jobs}
     for asked in files.submissions:
         if (start := started.get(asked.job_id, 0)) >= asked.requested_ms > 0:

@@ -1,5 +1,4 @@
-"""The history of each node of a set: its runs and their speed, its preflight, its bandwidth, its
-exclusion."""
+"""The history of each node of a set: its runs, speed, preflight, bandwidth and exclusion."""
 
 from __future__ import annotations
 
@@ -40,9 +39,9 @@ class NodeHistory:
     preflight: NodeVerdict | None = None
     set_aside: tuple[SetAside, ...] = ()
     blamed: tuple[SetAside, ...] = ()
-    """Dead attempts blamed on this node, with the reason."""
+    """Dead attempts blamed on this node."""
     lost: tuple[SetAside, ...] = ()
-    """The scheduler marked it down during a job; the reason is its state."""
+    """When the scheduler marked it down during a job; the reason is its state."""
 
     @property
     def ranks(self) -> list[int]:
@@ -58,8 +57,8 @@ class NodeHistory:
 
     @property
     def exits(self) -> list[int]:
-        """Return its own exit codes other than 0, in order; 143 is that of a node ended because
-        another failed."""
+        """Return its exit codes other than 0, in order; 143 is that of a node ended because another
+        failed."""
         return [
             part.exit
             for _, part in self.parts
@@ -78,7 +77,7 @@ class NodeHistory:
 
     @property
     def relative(self) -> float | None:
-        """Return the mean of its time over the others' in good attempts."""
+        """Return its mean time over the others' in good attempts."""
         times = [part.relative for part in self._good if part.relative is not None]
         return mean(times) if times else None
 
@@ -124,7 +123,7 @@ def _part_json(attempt: RunAttempt, part: NodePart) -> dict[str, Any]:
 def read_history(
     evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None
 ) -> list[NodeHistory]:
-    """Return every node of the set's jobs, those with ranks first. `attempts` are the set's if
+    """Return every node of the set's jobs, those with ranks first. `attempts`: the set's, if
     already read."""
     tried = list(read_attempts(evidence) if attempts is None else attempts)
     parts: dict[str, list[tuple[RunAttempt, NodePart]]] = {
@@ -171,7 +170,7 @@ def _by_node(noted: Iterable[SetAside]) -> dict[str, tuple[SetAside, ...]]:
 
 
 class _RunSpeeds:
-    """The times and rates of a set's good runs, and the nodes of each."""
+    """The times and rates of a set's good runs, and their nodes."""
 
     def __init__(self, evidence: SetEvidence, attempts: Iterable[RunAttempt]) -> None:
         self._nodes = {
@@ -184,7 +183,7 @@ class _RunSpeeds:
         self._rates = {run: log.samples_per_second for run, log in logs.items()}
 
     def compared(self, node: str) -> dict[str, float | None]:
-        """Return the means of the runs with and without a node, as NodeHistory names them."""
+        """Return the means of the runs with and without a node, by NodeHistory's names."""
         return {
             "minutes_with": self._mean(self._minutes, node, with_it=True),
             "minutes_without": self._mean(self._minutes, node, with_it=False),
@@ -205,7 +204,7 @@ class _RunSpeeds:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that ran runs together, and the minutes to train of their good runs, by run."""
+    """Nodes that ran runs together, and the minutes to train of their good runs."""
 
     nodes: tuple[str, ...]
     runs: tuple[int, ...]
@@ -247,7 +246,7 @@ def read_groups(
 
 
 def verdicts(evidence: SetEvidence) -> dict[str, NodeVerdict]:
-    """Return each node's newest preflight of the set's jobs."""
+    """Return each node's newest preflight."""
     tables = [text for _, text in evidence.job_tables()]
     if not tables:
         return {}

@@ -1,5 +1,5 @@
-"""Causes that the loop itself reports: why an attempt or a job ended, or a node is excluded; and
-the lines of a job's output that explain nothing."""
+"""Causes that the loop reports: why an attempt or a job ended, or a node is excluded; and the lines
+of a job's output that explain nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _BOOKKEEPING = re.compile(
 
 
 def is_bookkeeping(text: str) -> bool:
-    """Return whether a line of a job's output is never evidence, wherever it stands."""
+    """Return whether a line of a job's output is never evidence."""
     line = text.strip()
     return _BOOKKEEPING.search(line) is not None or is_remark(line)
 
 
 def last_line(output: Path) -> str:
-    """Return the last line of a job's output that can be evidence, "" without any."""
+    """Return the last line of a job's output that can be evidence, or ""."""
     lines = read_end(output, 2048).decode("utf-8", "replace").split("\n")
     evidence = (line.strip() for line in reversed(lines) if not is_bookkeeping(line))
     return next(filter(None, evidence), "")
@@ -121,7 +121,7 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "make room on the shared storage, or mount it again",
           "cannot write to "),
 )  # fmt: skip
-"""The loop's own reasons for the end of an attempt or a job."""
+"""The loop's reasons for the end of an attempt or a job."""
 
 
 UNFIT = Cause(
@@ -133,5 +133,4 @@ UNFIT = Cause(
     "",
 )
 ALL_UNFIT = replace(UNFIT, next=_PREFLIGHT, remedy="repair it, check again, then resume")
-"""The same of nodes that no spare replaces."""
-"""One of our checks failed there, and has the details."""
+"""The same for nodes that no spare replaces."""

@@ -1,7 +1,7 @@
-"""Which node is slow: the one rule of `orchestrator nodes` and of the report.
+"""Which node is slow: the rule of `orchestrator nodes` and of the report.
 
-Bandwidth: the verdict of the bandwidth test on a node is final; without one its rule applies
-(onnode/policy/bandwidth.py). Time: notably later or longer, which is a second and 2 %.
+Bandwidth: the verdict of the bandwidth test is final; without one its rule applies
+(onnode/policy/bandwidth.py). Time: notably later or longer, by a second and 2 %.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from orchestrator.words import rate
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
-"""Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern
-all nodes, or silence."""
+"""Starts of the bandwidth test's verdicts on a slow node; other texts concern all nodes, or
+silence."""
 NOTABLE_S, NOTABLE_SHARE = 1.0, 0.02
 
 
@@ -26,10 +26,10 @@ def notable(more_s: float, of_s: float) -> bool:
 class Pace:
     """The known speed of a node; unknown values are None.
 
-    `gbps` is its best bandwidth, `judged` whether the bandwidth test had a verdict on it, `deep`
-    its text unless passed. `seconds` is the mean of its good attempts, `relative` that over the
-    other nodes' time. `rate_with` and `rate_without` are the mean samples per second of the good
-    runs with and without it: times to train also vary with the seeds.
+    `gbps` is its best bandwidth, `judged` whether the bandwidth test had a verdict, `deep` its text
+    unless passed. `seconds` is the mean of its good attempts, `relative` that over the other nodes'
+    time. `rate_with` and `rate_without` are the mean samples per second of the good runs with and
+    without it: times to train also vary with the seeds.
     """
 
     node: str
@@ -55,7 +55,7 @@ def signs(paces: Sequence[Pace]) -> list[str]:
 
 
 def _good(paces: Sequence[Pace]) -> dict[str, float]:
-    """Return the bandwidth of good nodes by way; {} if none was measured."""
+    """Return the bandwidth of good nodes by way."""
     measured = [pace for pace in paces if pace.gbps]
     if not measured:
         return {}

@@ -51,7 +51,7 @@ class Difference:
 
 @dataclass
 class Replay:
-    """The number of repeated decisions, and the differences."""
+    """Counts repeated decisions, and keeps the differences."""
 
     decisions: int = 0
     differences: list[Difference] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Replay:
             self.differences.append(Difference(event, decided, now))
 
     def forget(self, event: Event | None) -> None:
-        """Drop the difference of an event that may be half a line, if it has one."""
+        """Drop the difference of an event that may be half a line."""
         if self.differences and self.differences[-1].event is event:
             self.differences.pop()
             self.decisions -= 1
@@ -90,8 +90,7 @@ class _State:
 def replay(events: Iterable[Event]) -> Replay:
     """Fold `events` and repeat every decision among them.
 
-    The last event before a `begin` may be half a line: of a job that was killed and
-    restarted.
+    The last event before a `begin` may be half a line, of a killed job.
     """
     state, repeated, last = _State(), Replay(), None
     for event in events:
@@ -116,8 +115,7 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
-    """Return the settings of the job; None from another version, whose decisions used other
-    settings."""
+    """Return the job's settings; None from another version, whose decisions used others."""
     values = event.data().get("settings")
     if not isinstance(values, dict):
         return None
@@ -165,7 +163,7 @@ def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _wordless(outcome: Any) -> Any:
-    """Return an outcome without the words for people; any other decision as it is."""
+    """Return an outcome without its words for people; another decision as it is."""
     if not isinstance(outcome, dict) or "blamed" not in outcome:
         return outcome
     blamed = [list(blame)[:2] for blame in outcome["blamed"]]

@@ -1,8 +1,7 @@
-"""The overhead of a run: from the start of its script to run_start, and from run_stop to the end of
-its script.
+"""The overhead of a run: from its script's start to run_start, and from run_stop to its end.
 
-The script's times are those of the logging node (node_<rank>.json), run_start and run_stop those of
-its log: one clock. The first run in a new container is cold: it compiles for the others.
+The script's times are the logging node's (node_<rank>.json), run_start and run_stop those of its
+log: one clock. The first run in a new container is cold: it compiles for the others.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class StartUp:
 
 
 def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | None:
-    """Return the times of one attempt; None before its script has ended on the logging node."""
+    """Return the times of an attempt; None before its script has ended on the logging node."""
     log = training_log(evidence.layout, run, attempt)
     end = next(
         (
@@ -67,14 +66,14 @@ def _between(begin_ms: int, end_ms: int) -> float | None:
 
 
 def startups(evidence: SetEvidence) -> list[StartUp]:
-    """Return every attempt of the set that reached run_start."""
+    """Return every attempt that reached run_start."""
     times = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
     return [startup for startup in times if startup is not None and startup.startup_s is not None]
 
 
 def as_json(times: Sequence[StartUp]) -> dict[str, Any]:
-    """Return the times of all attempts and their summary: each cold one, and median, smallest
-    and largest of the others."""
+    """Return the times of all attempts, each cold one, and median, smallest and largest of the
+    others."""
     warm = sorted(
         startup.startup_s
         for startup in times

@@ -42,14 +42,14 @@ _SILENT = "no answer from the scheduler; showing the job's own files"
 _INTERRUPTED = "the submission was interrupted"
 NEVER = "no job of this name ever appeared"
 QUEUED = frozenset({"pending", "held"})
-"""States of a set whose job waits in the scheduler's queue, which has the reason."""
+"""States of a set whose job waits in the scheduler's queue."""
 WAITING_PHASES = frozenset({"pending", "held", "suspended"})
 """Phases of a job that are states of its set, too."""
 
 
 def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
-    """Return for how many more seconds a submission without an outcome may make a job; at most 0
-    if it never did."""
+    """Return how many more seconds a submission without an outcome may take to make a job; at most
+    0 if it never did."""
     return APPEARS_WITHIN_S - (world.wall_ms() - asked.requested_ms) / 1000
 
 
@@ -59,7 +59,7 @@ def judge(
     """Return (state, reason, the scheduler's job) of a set with a readable set.json.
 
     `jobs` is None without an answer: the scheduler is silent, or with `asked` False was not asked
-    about this job so far.
+    so far.
     """
     known, job, submission = _job(files, jobs), files.job, files.submission
     if not files.settled and files.copy_of:
@@ -84,16 +84,14 @@ def judge(
 
 
 def _in_words(text: str) -> str:
-    """Return the scheduler's text with its meaning. The table of reasons is loaded only if needed:
-    most sets are settled."""
+    """Return the scheduler's text with its meaning, whose table most sets do not need."""
     from orchestrator.scheduler.reasons import with_meaning
 
     return with_meaning(text)
 
 
 def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
-    """Return why the job of a submission may exist but not be shown here; "" if it would be
-    shown."""
+    """Return why a submission's job may exist but not be shown here, or ""."""
     from orchestrator.evidence.lease import submitter
     from orchestrator.onnode.policy.lease import unseen
 
@@ -123,8 +121,7 @@ def _judge_awaited(
 
 
 def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, str]:
-    """Describe a submission without an outcome and a job, as `resume` would find it: it settles
-    it, `status` does not."""
+    """Describe a submission without outcome and job, as `resume` would settle it."""
     text = asked.error or _INTERRUPTED
     if why := _unseen(files, asked):
         return "unknown", f"{text}; a job of it is not shown here: {why}"
@@ -149,7 +146,7 @@ def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
         return None
     if files.job_id:
         return jobs.get(files.job_id)
-    # A submission without an answer has no id, but its job would carry the set's name.
+    # A submission without an answer has no id, but its job has the set's name.
     return next((job for job in jobs.values() if job.name == files.record.job_name), None)
 
 
@@ -179,7 +176,7 @@ def _judge_working(
 
 
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
-    """Return why a job that is not shown here may still be running; "" if it has ended."""
+    """Return why a job that is not shown here may still be running, or ""."""
     from orchestrator.evidence.lease import held_by
 
     viewer = THIS.holder(cluster=_cluster(files))

@@ -23,7 +23,7 @@ def training_log(layout: Layout, run: int, attempt: int) -> Path:
 
 
 def _has_progress(path: Path) -> bool:
-    """Return whether the first or last megabyte of a log has records of the logging process."""
+    """Return whether a log's first or last megabyte has records of the logging process."""
     try:
         with open_regular(path) as file:
             first = file.read(_EDGE)

@@ -13,7 +13,7 @@ _STATES = frozenset({"ok", "failed", "unsupported"})
 
 @dataclass(frozen=True, slots=True)
 class TunableReading:
-    """A host setting on one or more nodes with equal values."""
+    """A host setting on nodes with equal values."""
 
     knob: str
     wanted: str
@@ -24,7 +24,7 @@ class TunableReading:
 
 
 def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
-    """Return the last values of each setting of each node, with equal nodes together."""
+    """Return each setting's last values on each node, equal nodes together."""
     together: dict[tuple[str, str, str, str, str], list[str]] = {}
     for node in evidence.node_folders:
         text = evidence.findings.text(evidence.layout.node(node) / "tunables.tsv")
@@ -38,8 +38,8 @@ def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
 
 
 def _last_words(rows: Iterable[SettingRow]) -> list[tuple[str, str, str, str, str]]:
-    """Return per setting `before` of its first row, and the rest of its last row. `revert` does
-    not count."""
+    """Return per setting `before` of its first row and the rest of its last row, without
+    reverts."""
     last: dict[str, tuple[str, str, str, str, str]] = {}
     for row in rows:
         if row.result not in _STATES or row.action == "revert":

@@ -1,5 +1,4 @@
-"""Repeated, cheap reads of sets: their small files, only new bytes of logs, the scheduler
-rarely."""
+"""Repeated, cheap reads of sets: small files, new bytes of logs, rarely the scheduler."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 QUIET_S = 60.0
-"""A job whose log grew within this time is alive; the scheduler is not asked then."""
+"""A job whose log grew within this time is alive; the scheduler is not asked."""
 
 LOST_S = 15.0
 """A job can end before its last files are visible here: NFS clients keep attributes for some
@@ -38,8 +37,8 @@ seconds (acregmax)."""
 
 
 class Watch:
-    """Repeated reads of one set. `interval_s` None adapts to the length of the runs; all watched
-    sets share `asking`."""
+    """Repeated reads of one set. `interval_s` None adapts to the runs' length; all watched sets
+    share `asking`."""
 
     def __init__(
         self,
@@ -67,13 +66,12 @@ class Watch:
         return self.draw()  # from files newer than the answer
 
     def draw(self) -> SetPicture:
-        """Return the set from its current files, with the scheduler's last answer."""
+        """Return the set from its files, with the scheduler's last answer."""
         files = SetEvidence(self.run_set.layout.root)
         return picture(files, self._answer, self.logs, asked=self._asked)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
-        """Yield pictures until the set no longer changes by itself; the last one is its final
-        state."""
+        """Yield pictures until the set no longer changes by itself."""
         while True:
             current = self.look()
             yield current
@@ -115,7 +113,7 @@ class Watch:
         return now - self._lost_since < LOST_S
 
     def pause_s(self, current: SetPicture) -> float:
-        """Return a fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
+        """Return a fiftieth of a run, within limits: LONGEST_S bounds how late its end is seen."""
         if self.interval_s is not None:
             return self.interval_s
         walls = [run.seconds for run in current.runs if run.seconds]
@@ -138,7 +136,7 @@ class WatchAll:
         self._over: set[Path] = set()
 
     def look(self) -> list[SetPicture]:
-        """Return the current sets, newest first, with at most one question to each scheduler."""
+        """Return the current sets, newest first, with one question to each scheduler."""
         fresh = self._find()
         files = {root: SetEvidence(root) for root in self._watches}
         by_scheduler: dict[str, list[Path]] = {}
@@ -159,7 +157,6 @@ class WatchAll:
         return list(pictures.values())
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[list[SetPicture]]:
-        """Yield pictures until no set is active."""
         while True:
             pictures = self.look()
             yield pictures

@@ -17,8 +17,8 @@ _OF_A_NODE = frozenset({"killed", "crash", "log_missing"})
 def way_out(explanation: Explanation, failures: FailedAttempts, wording: Wording) -> Explanation:
     """Return the explanation with a command that does not repeat the failure.
 
-    A node that alone failed alike in every attempt is left out of a set that is complete. If the
-    run failed alike in an earlier job, the log is next: the program or a setting is wrong.
+    A node that alone failed alike in every attempt is left out of a complete set. If the run failed
+    alike in an earlier job, the log is next: the program or a setting is wrong.
     """
     last = failures.last
     of_a_node = explanation.cause in _OF_A_NODE or (
@@ -42,7 +42,7 @@ def way_out(explanation: Explanation, failures: FailedAttempts, wording: Wording
 
 
 def _may_leave_out(last: AttemptEvidence, failures: FailedAttempts) -> bool:
-    """Return whether another job could run without a node of an attempt."""
+    """Return whether another job could do without a node of an attempt."""
     record = failures.picture.record
     return record is not None and kind_of(record.scheduler).allocates and len(last.record.nodes) > 1
 
@@ -71,7 +71,7 @@ def _leave_out(
     of: str,
     wording: Wording,
 ) -> Explanation:
-    """Leave a node out of the next job, and those that the last job already left out."""
+    """Leave a node out of the next job, with those that the last job left out."""
     before = [failed_in(job) for job in jobs[:-1]]
     excluded = [node for node in before if node and node not in last.record.nodes]
     command = wording.command(LEAVE_OUT, ",".join(dict.fromkeys([*excluded, explanation.node])))
