@@ -1,9 +1,9 @@
-"""The fields of a line, as words that signs may ask for: `#enospc`, `!valueerror`, `@kernel`.
+"""The fields of a line, as words in signs: `#enospc`, `!valueerror`, `@kernel`.
 
-They are put behind the line, in this order: errors and signals by number, whether a program writes
-the number, the name or the text (`#enospc`, `#sigsegv`); the type of an exception
-(`!outofmemoryerror`); who speaks (`@kernel`, `@slurm`). A word of a log cannot be taken for a field, as
-the marks are taken out of the line first.
+They follow the line, in this order: errors and signals, whether a program writes the number, the
+name or the text (`#enospc`, `#sigsegv`); the type of an exception (`!outofmemoryerror`); the
+speaker (`@kernel`, `@slurm`). No word of a log can pass for a field: the marks are first taken out
+of the line.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How a line of a log speaks of a failure: its form, without the causes.
 
 The form decides which line counts (reading.py); only then is the line compared with the signs of
-the causes (lines.py). So the same line is found if no cause is known.
+the causes (lines.py). So the same line counts if no cause is known.
 
-The expressions have no nested repetitions: the time for a line grows with its length.
+No expression has nested repetitions: the time for a line grows with its length.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def grade_of(text: str, bare: str) -> int | None:
 
 
 def _of_peers(start: str) -> int | None:
-    """Return the grade of a line about other processes; None if it is about no process."""
+    """Return the grade of a line about other processes; None for other lines."""
     terminated = _TERMINATED.match(start)
     if terminated is not None:
         inner = start[terminated.end() :]
@@ -356,20 +356,19 @@ def is_outer_end(text: str) -> bool:
 
 
 def ends_step(text: str) -> bool:
-    """Return whether a line reports that Slurm ends a step: then it kills its tasks."""
+    """Return whether a line reports that Slurm ends a step, and kills its tasks."""
     return _STEP_ENDED.search(text.strip().lower()) is not None
 
 
 def is_killed_task(text: str) -> bool:
-    """Return whether a line is Slurm's about tasks of a step that were killed."""
+    """Return whether a line is Slurm's about killed tasks of a step."""
     return _KILLED_TASK.search(text.strip().lower()) is not None
 
 
 def is_of_scheduler(text: str) -> bool:
-    """Return whether the scheduler wrote a line."""
     return _SLURM.search(text.strip().lower()) is not None
 
 
 def is_job_cancelled(text: str) -> bool:
-    """Return whether a line reports that the whole job was cancelled, not a step of it."""
+    """Return whether a line reports that the whole job was cancelled."""
     return _JOB_CANCELLED.search(text.strip().lower()) is not None

@@ -85,11 +85,10 @@ def ask(
     """Run `argv` in exactly `env` (default: the caller's, cleaned), whatever its exit code.
     `given`: standard input, with surrogates for bytes that are no text.
 
-    Raises SchedulerError for a missing program, SchedulerUnknown without an answer within
-    `timeout_s`.
+    Raises SchedulerError for a missing program, SchedulerUnknown after `timeout_s`.
     """
     if env is None:
-        # Seconds since 1970 instead of the local time zone, and messages in English.
+        # Seconds since 1970, not local time, and messages in English.
         env = {**without_scheduler_variables(os.environ), "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(

@@ -28,7 +28,7 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """True if it may still run; also in an unknown state, so that nothing more is submitted."""
+        """True also in an unknown state, so that nothing more is submitted."""
         return not slurm_states.has_ended(self.state)
 
     @property
@@ -38,7 +38,6 @@ class Job:
 
     @property
     def account(self) -> Account:
-        """Phase, reason and cause in plain terms."""
         return slurm_states.account(self.id, self.state, self.reason)
 
     @property
@@ -48,7 +47,6 @@ class Job:
 
     @property
     def wait_reason(self) -> str:
-        """Why it waits, in the scheduler's terms."""
         return slurm_states.wait_reason(self.state, self.reason)
 
 
@@ -57,8 +55,8 @@ class JobRequest:
     """A job to submit.
 
     `env` is complete: nothing of the caller's is added. In the file name of `output`, `%j` becomes
-    the job id. `options` are for the scheduler's command. `text` is the script as verified, "" to
-    run it by its path.
+    the job id. `options` are the scheduler command's. `text` is the script as verified, "" to run
+    it by its path.
     """
 
     script: Path

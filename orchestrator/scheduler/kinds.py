@@ -1,5 +1,4 @@
-"""Properties of each scheduler, by its name in set.json and site files. For readers of records,
-which load no back end."""
+"""Properties of schedulers by their names in set.json and site files: no back end is loaded."""
 
 from __future__ import annotations
 
@@ -25,5 +24,5 @@ _UNKNOWN = SchedulerKind(runs_here=False, allocates=False)
 
 
 def kind_of(name: str) -> SchedulerKind:
-    """Return the properties of a scheduler; those of an unknown name are all False."""
+    """Return a scheduler's properties; an unknown name has none of them."""
     return KINDS.get(name, _UNKNOWN)

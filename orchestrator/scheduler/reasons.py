@@ -1,5 +1,5 @@
-"""Why a job waits, was refused or has ended, for readers of sets: they know causes, no scheduler's
-messages. slurm_reasons.py has the table."""
+"""Why a job waits, was refused or has ended, as causes: for readers of sets, without a scheduler's
+messages."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ refused_step = slurm_reasons.refused_step
 
 
 def cause_of(text: str) -> Cause | None:
-    """Return the cause of a scheduler's state, reason or refusal; None if unknown."""
+    """Return the cause of a scheduler's state, reason or refusal."""
     return cause_in(text, slurm_reasons.REASONS)
 
 
 def ends_job(cause: Cause) -> bool:
-    """Return whether a cause is how the scheduler ended a job, not why the job failed."""
+    """Return whether a cause is how the scheduler ended a job, not why."""
     return cause.name in _JOB_ENDS
 
 

@@ -101,8 +101,7 @@ def account(job_id: str, state: str, reason: str) -> Account:
 
 
 def reason_after_start(reason: str) -> str:
-    """Return the reason of a job that had started: Slurm calls every exit code 0:9 a failed
-    launch."""
+    """Return the reason of a started job: to Slurm every exit code 0:9 is a failed launch."""
     return "" if reason == "JobLaunchFailure" else reason
 
 
@@ -114,7 +113,7 @@ def wait_reason(state: str, reason: str) -> str:
 
 
 def _with_meaning(reason: str) -> str:
-    # The table of reasons is loaded only if needed: most sets are settled.
+    # Most sets are settled, and do not need the table of reasons.
     from orchestrator.scheduler.slurm_reasons import with_meaning
 
     return with_meaning(reason)

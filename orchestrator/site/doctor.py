@@ -54,8 +54,8 @@ def examine(
     """Yield the most important results first; skip checks whose precondition failed.
 
     `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable file.
-    `names`: as in Remedies. `hosts_only`: the entry has no real system, so its requirements of a
-    node are not checked.
+    `names`: as in Remedies. `hosts_only`: without a real system, its requirements of a node are not
+    checked.
     """
     yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")
     try:

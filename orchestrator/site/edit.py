@@ -1,4 +1,4 @@
-"""Values of a site file, written into it: its comments and all other values stay."""
+"""Values written into a site file: its comments and all other values stay."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _with_pair(text: str, mapping: yaml.MappingNode, pair: str, depth: int) -> s
 
 
 def _end(node: Any) -> int:
-    """Return the end of a value; that of a block is its last value's, without later comments."""
+    """Return the end of a value; a block's is its last value's, without later comments."""
     if isinstance(node.value, list) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

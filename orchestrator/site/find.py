@@ -183,7 +183,7 @@ def _some(title: str, names: Sequence[str]) -> list[str]:
 
 
 def _two(partition: str) -> str:
-    """Return a second idle node, for the route between two nodes."""
+    """Return a second idle node, for the route between both."""
     try:
         names = [name for name, state in node_states(partition).items() if state.idle]
     except SchedulerError:
@@ -201,7 +201,7 @@ def _log_dir(
     progress: Callable[[str], None],
     options: list[str] | None,
 ) -> NodeLook:
-    """Set the first folder that a node can write to; return that node's report."""
+    """Set the first folder that a node can write to; return its report."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
     if not wishes.log_dir:
         places.insert(

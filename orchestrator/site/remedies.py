@@ -1,4 +1,4 @@
-"""The command for a check that failed: it fixes the problem, or shows what is wrong."""
+"""The command for a failed check: it fixes the problem, or shows it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ON_NODE = {
         "/sys/class/infiniband/*/fw_ver; uname -r"
     ),
 }
-"""Check -> a shell's command that shows what is wrong on its node."""
+"""Check -> a shell's command that shows the problem on its node."""
 FIX_ON_NODE = {"clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd"}
 """Check -> a shell's command that fixes it there."""
 DRIVER = "lspci -d 1002:; sudo modprobe amdgpu"
@@ -74,7 +74,7 @@ def on_this_host(nodes: Sequence[str], command: str) -> str:
 
 
 def over_ssh(hosts: Sequence[NamedNode], config: str | None = None) -> RunOn:
-    """Of several nodes the first is enough: what is wrong there is wrong on the others."""
+    """Return a way to the first of several nodes: the others have the same problem."""
     addresses = {host.name: host.address for host in hosts}
     options = ["-F", config] if config else []
     return lambda nodes, command: join(
@@ -119,8 +119,8 @@ class Remedies(NamedTuple):
         return replace(row, text=text, remedy=command, shows=shows)
 
     def _line(self, fix: Fix) -> str:
-        """What `submit` would override goes into the site file, which is checked here; a fix starts
-        no job."""
+        """Return a command: values that `submit` would override go into the site file, which is
+        checked here; a fix starts no job."""
         values = [word for value in fix.options[1::2] for word in ("--set", value)]
         steps = [Fix(other=fix.first).line(self.names)] if fix.first and values else []
         if values:
@@ -128,7 +128,6 @@ class Remedies(NamedTuple):
         return " && ".join([*steps, fix.line(["doctor", *self.names])])
 
     def _here(self, row: Row, nodes: Sequence[str]) -> str:
-        """Return a command for this host, or ""."""
         entry = self.entry
         if row.unchecked:
             return ""
@@ -153,7 +152,6 @@ class Remedies(NamedTuple):
         return ""
 
     def set_key(self, key: str, value: object) -> str:
-        """Return the command that writes a value into the site file."""
         return self._line(Fix(other=("config", "--set", f"{key}={yaml_value(value)}")))
 
     def _fix_there(self, row: Row) -> str:
@@ -167,7 +165,7 @@ class Remedies(NamedTuple):
         return FIX_ON_NODE.get(row.check, "")
 
     def _look_there(self, row: Row) -> str:
-        """Return a command that shows on the row's node what is wrong, or ""."""
+        """Return a command that shows the problem on the row's node, or ""."""
         if row.unchecked:
             return ""
         if row.check == "reach":
