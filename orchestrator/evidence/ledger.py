@@ -205,7 +205,7 @@ def _utc(time_ms: int) -> str:
 
 
 def _known(evidence: SetEvidence, anchors: Iterable[Anchor]) -> list[tuple[str, str]]:
-    """Return pairs: who knows a head, and the head."""
+    """Return pairs: where a head is kept, and the head."""
     known = [(f"jobs/{job.job_id}.json", job.ledger) for job in evidence.jobs]
     known += [(f"submissions/{asked.number}.json", asked.ledger) for asked in evidence.submissions]
     return known + [(str(anchor), anchor.head) for anchor in anchors]

@@ -1,4 +1,4 @@
-"""Repeat the decisions of a job from its event file, and compare them with those on record.
+"""Repeat the decisions of a job from its event file, and compare them with its records.
 
 The same events give the same decisions: eligible nodes (`hold`), chosen nodes (`placed`) and their
 ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it was free (`free`),
