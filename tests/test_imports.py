@@ -456,7 +456,6 @@ USES_SLURM = {
     "causes/fields.py": {"srun", "salloc", "slurmd"},  # who speaks in a log
     "causes/forms.py": {"srun", "salloc", "slurmd"},
     "cli/tune.py": {"srun"},  # --via
-    "evidence/state.py": {"scancel"},  # the meaning of a set's state "cancelled"
     "model/values.py": {"SLURM_NNODES", "SLURM_NODEID"},  # no document may set them
     "render/readme.py": {"SLURM_NODEID"},  # explains a bundle's variables
 }
@@ -478,6 +477,25 @@ def test_the_controller_uses_slurm_through_the_scheduler_package() -> None:
             words = {word for text in strings(path) for word in SLURM_CODE.findall(text)}
             uses |= {name: words} if words else {}
     assert uses == USES_SLURM
+
+
+SLURM_NAME = re.compile(
+    r"slurm|SLURM|Slurm|\b(?:srun|salloc|sbatch|scancel|scontrol|squeue|sinfo|sacct|sacctmgr"
+    r"|PENDING|COMPLETING|CANCELLED|TIMEOUT|DEADLINE|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY|PREEMPTED"
+    r"|REQUEUE\w*|SUSPENDED|JobHeld\w+|JobLaunchFailure)\b"
+)
+"""Slurm's name, programs, variables and codes."""
+READS_SLURM = {
+    "events.py": ["slurm"],  # the source of the recorded event `lost`
+    "replay.py": ["slurm"],  # reads a recorded answer again as the loop did
+}
+
+
+def test_readers_of_sets_name_no_scheduler() -> None:
+    """`scheduler/kinds.py` and `scheduler/reasons.py` have the properties and causes that they use."""
+    folder = PACKAGE / "evidence"
+    names = {path.name: SLURM_NAME.findall(path.read_text()) for path in folder.glob("*.py")}
+    assert {name: found for name, found in names.items() if found} == READS_SLURM
 
 
 # ---- the world ----

@@ -1,5 +1,4 @@
-"""A cause: a row of causes.json, or of the tables of evidence/own_causes.py and
-scheduler/slurm_reasons.py."""
+"""A cause: a row of causes.json, evidence/own_causes.py or scheduler/slurm_reasons.py."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ class Cause:
     """A cause with its signs. `next` is a command with {set}, {node}, {run}, {attempt} and {job}.
 
     `told_by` has the signs in small letters, separated by ` | `. `{a,b}` is a choice, `*` some
-    words of the same line, ` & ` joins parts that come in any order; `$` in a choice ends a word.
-    `#`, `!` and `@` begin fields of a line (fields.py). Marks before a sign: `^` the start of the
-    line; `~` words used for other things, too; `?` a sign that names only the kind of the
-    failure; `+` a sign that counts before all others.
+    words of the same line, ` & ` joins parts in any order; `$` in a choice ends a word. `#`, `!`
+    and `@` begin fields of a line (fields.py). Marks before a sign: `^` the start of the line; `~`
+    words with other uses, too; `?` a sign of only the kind of failure; `+` a sign that counts
+    before all others.
     """
 
     name: str

@@ -1,9 +1,9 @@
-"""The fields of a line, as words that signs may ask for: `#enospc`, `!valueerror`, `@kernel`.
+"""The fields of a line, as words in signs: `#enospc`, `!valueerror`, `@kernel`.
 
-They are put behind the line, in this order: errors and signals by number, whether a program writes
-the number, the name or the text (`#enospc`, `#sigsegv`); the type of an exception
-(`!outofmemoryerror`); who speaks (`@kernel`, `@slurm`). A word of a log cannot be taken for a field, as
-the marks are taken out of the line first.
+They follow the line, in this order: errors and signals, whether a program writes the number, the
+name or the text (`#enospc`, `#sigsegv`); the type of an exception (`!outofmemoryerror`); the
+speaker (`@kernel`, `@slurm`). No word of a log can pass for a field: the marks are first taken out
+of the line.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def with_fields(text: str, bare: str) -> str:
     if "#enoent" in fields and _COMMAND.search(low):
         fields.append("#nocommand")
     if _ANY_SIGNAL.search(start):
-        fields += [f"#{name}" for name, found in _SIGNAL_TEXTS if found.search(start)]
+        fields += [f"#{name}" for name, pattern in _SIGNAL_TEXTS if pattern.search(start)]
     raised = EXCEPTION.match(bare.strip())
     if raised is not None:
         kind = raised[0].rstrip(": ").rpartition(".")[2]
@@ -140,7 +140,7 @@ def _errors(low: str, speaker: str) -> list[str]:
     }
     names.update(match[1] for match in _NAME.finditer(low))
     if not names and _ANY_TEXT.search(low):
-        names.update(name for found, name in _TEXTS if found.search(low))
+        names.update(name for pattern, name in _TEXTS if pattern.search(low))
     if speaker == "ucx":
         names.discard("eio")
     return sorted(names)
@@ -149,4 +149,4 @@ def _errors(low: str, speaker: str) -> list[str]:
 def _speaker(start: str) -> str:
     if KERNEL.match(start) and not start.startswith("hw exception by gpu"):
         return "kernel"
-    return next((name for name, found in _SPEAKER if found.search(start)), "")
+    return next((name for name, pattern in _SPEAKER if pattern.search(start)), "")

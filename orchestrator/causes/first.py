@@ -1,9 +1,9 @@
 """The first cause in the logs of several nodes: the line of the node that explains all ends.
 
 The deepest grade (cause.py) counts, wherever its line is. Of several lines of one grade, the first
-in its log counts; of several nodes, the first by the stamps of the lines if all have a stamp and they
-are further apart than clocks may be, otherwise the node that ended by itself, and first. If that
-node's log has nothing, its exit code counts.
+in its log counts; of several nodes, the first by the lines' stamps if all have stamps further apart
+than clocks may be, otherwise the node that ended by itself, and first. If that node's log has
+nothing, its exit code counts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from orchestrator.causes.tables import BY_NAME, EXACTER
 _CLOCKS_APART = 5.0
 """Seconds that the clocks of two nodes may differ by."""
 _NEAR, _MOST_NEAR = 3, 12
-"""Lines belong to one episode if so many ordinary lines are between them; so many are compared."""
+"""Lines belong to one episode with at most so many ordinary lines between them; so many are
+compared."""
 _VAGUE = ("gpu_failed", "rccl_system_error", "peer_lost", "no_answer", "program_failed")
 ENDED_BY_LOOP = 143, -1
 _SIGNALLED = (132, 135, 136, 137, 139)
@@ -28,7 +29,7 @@ SIGSEGV)."""
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a node: its exit code, and how many milliseconds its run took (None: unknown)."""
+    """The end of a node: its exit code, and the milliseconds of its run (None: unknown)."""
 
     exit: int | None = None
     lasted: int | None = None
@@ -37,10 +38,7 @@ class Ended:
 def first_cause(
     by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> tuple[str, Symptom] | None:
-    """Return the node and the line of the first cause; None without a symptom.
-
-    `by_node` is in rank order.
-    """
+    """Return the node and the line of the first cause. `by_node` is in rank order."""
     firsts = {
         node: first
         for node, symptoms in by_node.items()
@@ -98,14 +96,14 @@ def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | No
 
 
 def _is_remark(symptom: Symptom) -> bool:
-    """Return whether a line marked as an error ends no program, and is of unknown meaning."""
+    """Return whether a line marked as an error ends no program and has no known meaning."""
     if symptom.grade != PROGRAM or symptom.raised or symptom.cause:
         return False
     return "what():" not in symptom.text
 
 
 def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
-    """Return a symptom with the cause that the lines around it name, if it names no cause itself."""
+    """Return a symptom, with the cause that the lines around it name unless it names one itself."""
     if first.is_exact or (first.cause and first.raised and first.cause not in _VAGUE):
         return first
     near = [
@@ -124,7 +122,7 @@ def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
 
 
 def _may_name(symptom: Symptom, first: Symptom) -> bool:
-    """Return whether a line may give the cause of another: it is no consequence of it."""
+    """Return whether a line may give the cause of another, and is no consequence of it."""
     if symptom is first:
         return False
     if symptom.grade == MENTION:
@@ -135,7 +133,6 @@ def _may_name(symptom: Symptom, first: Symptom) -> bool:
 def _without_log(
     by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> tuple[str, Symptom] | None:
-    """Return the node that failed by itself before all others, if its log is missing."""
     node = ended_first(ends)
     if not node or node in by_node or not by_node:
         return None
@@ -149,8 +146,8 @@ def _without_log(
 def _by_exit(
     node: str, by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> Symptom | None:
-    """Return the symptom from the exit code of a node that ended by itself, before all others,
-    and without a line. If its log has not even an echo, the others failed because of it."""
+    """Return the symptom from the exit code of a node that ended by itself, before all others, and
+    without a line. If its log has not even an echo, the others failed because of it."""
     code = ends.get(node, Ended()).exit or 0
     if code not in _SIGNALLED or any(symptom.grade < ECHO for symptom in by_node[node]):
         return None
@@ -167,22 +164,20 @@ def ended_first(ends: Mapping[str, Ended]) -> str:
 
 
 def _order(end: Ended) -> tuple[bool, int]:
-    """Sort nodes that ended by themselves before those that we ended, then by their duration."""
+    """Sort nodes that ended by themselves first, then by their duration."""
     return end.exit in ENDED_BY_LOOP, 1 << 50 if end.lasted is None else end.lasted
 
 
 def known(symptom: Symptom | None) -> Cause | None:
-    """Return the cause of a symptom; None if unknown."""
     return BY_NAME.get(symptom.cause) if symptom is not None else None
 
 
 def sentence(cause: Cause, node: str = "") -> str:
-    """Return the cause in words, with its node."""
     return f"{node}: {cause.sentence}" if node else cause.sentence
 
 
 def cause_of(by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]) -> str:
-    """Return the sentence of the first cause, "" if unknown."""
+    """Return the sentence of the first cause, or ""."""
     first = first_cause(by_node, ends)
     cause = known(first[1]) if first else None
     return sentence(cause, first[0] if len(by_node) > 1 else "") if first and cause else ""

@@ -1,9 +1,9 @@
 """How a line of a log speaks of a failure: its form, without the causes.
 
 The form decides which line counts (reading.py); only then is the line compared with the signs of
-the causes (lines.py). So the same line is found if no cause is known.
+the causes (lines.py). So the same line counts if no cause is known.
 
-The expressions have no nested repetitions: the time for a line grows with its length.
+No expression has nested repetitions: the time for a line grows with its length.
 """
 
 from __future__ import annotations
@@ -273,8 +273,8 @@ def grade_of(text: str, bare: str) -> int | None:
         return WRAPPER
     if _SIGNAL.search(start) and not (raised and "memory" in start):
         return END
-    own = _OWN_NUMBER.search(start) or _FILE_AT_END.search(start) or _OUTSIDE.search(start)
-    if not own and (grade := _of_peers(start)) is not None:
+    is_own = _OWN_NUMBER.search(start) or _FILE_AT_END.search(start) or _OUTSIDE.search(start)
+    if not is_own and (grade := _of_peers(start)) is not None:
         return grade
     if not raised and _TOOL.match(start):
         return PROGRAM if _FATAL_SHELL.search(start) else MENTION
@@ -286,7 +286,7 @@ def grade_of(text: str, bare: str) -> int | None:
 
 
 def _of_peers(start: str) -> int | None:
-    """Return the grade of a line about other processes; None if it is about no process."""
+    """Return the grade of a line about other processes; None for other lines."""
     terminated = _TERMINATED.match(start)
     if terminated is not None:
         inner = start[terminated.end() :]
@@ -356,20 +356,19 @@ def is_outer_end(text: str) -> bool:
 
 
 def ends_step(text: str) -> bool:
-    """Return whether a line reports that Slurm ends a step: then it kills its tasks."""
+    """Return whether a line reports that Slurm ends a step, and kills its tasks."""
     return _STEP_ENDED.search(text.strip().lower()) is not None
 
 
 def is_killed_task(text: str) -> bool:
-    """Return whether a line is Slurm's about tasks of a step that were killed."""
+    """Return whether a line is Slurm's about killed tasks of a step."""
     return _KILLED_TASK.search(text.strip().lower()) is not None
 
 
-def is_of_slurm(text: str) -> bool:
-    """Return whether Slurm wrote a line."""
+def is_of_scheduler(text: str) -> bool:
     return _SLURM.search(text.strip().lower()) is not None
 
 
 def is_job_cancelled(text: str) -> bool:
-    """Return whether a line reports that the whole job was cancelled, not a step of it."""
+    """Return whether a line reports that the whole job was cancelled."""
     return _JOB_CANCELLED.search(text.strip().lower()) is not None

@@ -1,7 +1,7 @@
 """The cause of a line of a log. No other module compares lines with signs.
 
 Of several signs the lowest tier counts, then the sign that covers most of the line: exact signs,
-loose words, and then those of generic causes. The order of causes.json has no effect.
+loose words, then those of generic causes. The order of causes.json has no effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIGITS = b"0123456789"
 class _Sign(NamedTuple):
     """A sign of a cause: groups of pieces, each with its alternatives.
 
-    The pieces of a group come in their order in a line, its groups in any order.
+    In a line, the pieces of a group come in order, groups in any order.
     """
 
     cause: Cause
@@ -38,7 +38,7 @@ class _Sign(NamedTuple):
         return [piece for group in self.groups for piece in group]
 
     def weight_in(self, text: str) -> int:
-        """Return how much of `text` the sign covers, in letters; 0 if it does not match."""
+        """Return how many letters of `text` the sign covers; 0 without a match."""
         weights = [_weight_of(group, text, self.at_start) for group in self.groups]
         not_by = NOT_BY.get(self.cause.name)
         if not all(weights) or (not_by is not None and not_by.search(text)):
@@ -47,7 +47,7 @@ class _Sign(NamedTuple):
 
 
 def _weight_of(group: tuple[tuple[str, ...], ...], text: str, at_start: bool) -> int:
-    """Return how many letters the pieces of a group cover in their order; 0 without a match."""
+    """Return how many letters the pieces of a group cover in order; 0 without a match."""
     for begin in islice(_pattern(group[0]).finditer(text), _MOST_STARTS):
         if at_start and begin.start():
             break
@@ -86,10 +86,10 @@ def _pattern(piece: tuple[str, ...]) -> re.Pattern[str]:
 _FIELDS = {"#": 20, "!": 8, "@": 8}
 """A field of a line counts for so many letters more."""
 FIRST, KIND, SPEAKER, MERE, LAST, UNKNOWN = -1, 3, 4, 5, 6, 7
-"""Tiers of signs. From KIND on a sign names only the kind of the failure, or who speaks of it;
-MERE is a speaker alone, LAST are words for the kind of a failure that nothing else names."""
+"""Tiers of signs. From KIND on a sign names only the kind of the failure, or its speaker; MERE is a
+speaker alone, LAST are words for the kind of a failure that nothing else names."""
 _LOOSE, _LEAST = 2, 7
-"""The tier of loose words, and the letters that an exact sign covers at least."""
+"""The tier of loose words, and the fewest letters of an exact sign."""
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 
 
@@ -193,15 +193,15 @@ def _likely(shape: bytes) -> tuple[_Sign, ...]:
 
 @lru_cache(maxsize=4096)
 def meaning(text: str, episode: tuple[str, ...]) -> tuple[str, int]:
-    """Return the name of the cause of a line, "" if it is unknown, and the tier of its sign.
+    """Return the name of the cause of a line, or "", and the tier of its sign.
 
-    The line itself counts first, then the other lines of its episode, last its generic cause.
+    The line itself counts first, then the others of its episode, last its generic cause.
     """
     announces = text.rstrip().endswith(":")
     texts = (*episode, text) if announces else (text, *episode)
-    found = [sign for line in texts if (sign := _sign_in(line))]
-    exact = next((sign for sign in found if sign.tier < KIND), None)
-    sign = exact or next(iter(found), None)
+    signs = [sign for line in texts if (sign := _sign_in(line))]
+    exact = next((sign for sign in signs if sign.tier < KIND), None)
+    sign = exact or next(iter(signs), None)
     return (sign.cause.name, sign.tier) if sign else ("", UNKNOWN)
 
 
@@ -210,7 +210,7 @@ _WITHOUT_MESSAGE = re.compile(r"(.*) \((\w*(?:Error|Exception|StopIteration))\)$
 
 
 def _sign_in(text: str) -> _Sign | None:
-    """Return the most exact sign of a line: of the first tier, and of the most letters."""
+    """Return the most exact sign of a line: of the first tier, and of most letters."""
     text = _WITHOUT_MESSAGE.sub(r"\2: \1", text)
     bare = without_prefixes(text).strip()
     start = bare.lower()
@@ -231,7 +231,7 @@ def _without_type(low: str, bare: str) -> str:
 
 
 def _compared(sign: _Sign, low: str, start: str, message: str) -> str:
-    """Return the part of a line that a sign is compared with: loose words with the message only."""
+    """Return the part of a line to compare with a sign: for loose words the message only."""
     if sign.at_start:
         return start
     return message if sign.tier == _LOOSE else low
@@ -239,13 +239,13 @@ def _compared(sign: _Sign, low: str, start: str, message: str) -> str:
 
 def _tier_in(sign: _Sign, weight: int, text: str) -> int:
     """Return the tier of a sign in a line. A few letters are weak evidence, and loose words count
-    for less than a speaker who is known; an address of the web is no speaker."""
+    for less than a known speaker; an address of the web is no speaker."""
     if sign.tier == _LOOSE and " @" in text and " @http" not in text:
         return MERE
     return max(sign.tier, _LOOSE) if weight < _LEAST else sign.tier
 
 
 def cause_in(text: str, causes: tuple[Cause, ...]) -> Cause | None:
-    """Return the first of `causes` with a sign in a text known to give a reason."""
+    """Return the first of `causes` with a sign in a text known to be a reason."""
     low = with_fields(text, without_prefixes(text))
     return next((sign.cause for sign in _signs(causes) if sign.weight_in(low)), None)

@@ -17,8 +17,8 @@ _OF_HOST = (
     r"| (?:\w{1,40}\.){0,12}\w{0,60}(?:Error|Exception)\b| ?\[(?:rank|default)? {0,8}\d"
     rf"| {_LEVEL}\b| {_DATE_TIME})"
 )
-"""A host before a line of a traceback, or before another prefix: before other lines, a name with
-a colon may be part of the message."""
+"""A host before a line of a traceback, or before another prefix: before other lines, a name with a
+colon may be part of the message."""
 _PREFIXES = re.compile(
     r"\[?(?:rank ?|default)?\d{1,6}\]?:"  # torchrun, srun --label, DeepSpeed
     r"|\[[a-z]\w{0,40}\d(?:\|\d{1,6})?\]:"  # torchrun with a role
@@ -56,7 +56,7 @@ _MOST_PREFIXES = 8
 
 
 def without_prefixes(text: str) -> str:
-    """Return a line without its prefixes. The indentation behind them stays, less one space."""
+    """Return a line without its prefixes, with the indentation behind them, less one space."""
     text = _COLOUR.sub("", text)
     for _ in range(_MOST_PREFIXES):
         bare = text.lstrip() if text[:1] == " " else text
@@ -68,13 +68,13 @@ def without_prefixes(text: str) -> str:
 
 
 def stream_of(text: str, bare: str) -> str:
-    """Return a line's prefixes without numbers of times: lines of one process have the same."""
+    """Return a line's prefixes without times: lines of one process have the same."""
     prefix = text[: len(text) - len(bare)]
     return " ".join(name.strip(" []:") for name in _PROCESS.findall(prefix))
 
 
 def seconds_of(text: str) -> float | None:
-    """Return a line's own stamp in seconds since the start of a year; None without a stamp."""
+    """Return the seconds from a year's start to a line's stamp; None without a stamp."""
     stamp = _STAMP.search(text[:200])
     if stamp is None:
         return None

@@ -1,9 +1,9 @@
 """The symptoms in the log of a node: lines that may explain the end of the program.
 
-Their form alone decides (forms.py), no cause. A traceback with its chain is one episode and has a
-single symptom: its first exception, unless it is a mere look-up or wrapper. The lines that
-continue an error belong to its episode: the stack of an MPI error, the last error of RCCL. Whatever
-the program outlived is no symptom, nor are the frames of a stack.
+Their form alone decides (forms.py), no cause. A traceback with its chain is one episode with a
+single symptom: its first exception, unless it is a mere look-up or wrapper. Lines that continue an
+error belong to its episode: the stack of an MPI error, the last error of RCCL. Lines that the
+program outlived are no symptoms, nor are the frames of a stack.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MOST_COMPARED = 1024
 """The characters of a line compared with signs."""
 MOST_SYMPTOMS = 20_000
 OUTLIVED, OUTLIVED_STEPS, OUTLIVED_LINES = 5, 3, 40
-"""After so many MLLOG records, lines about a step, or other lines, the program has gone on. When a
-rank is dead, the others stop within a step or two."""
+"""After so many MLLOG records, lines about a step, or other lines, the program has continued. When
+a rank is dead, the others stop within a step or two."""
 LAST_LINES = 6
 """Words in passing count within so many lines of the end."""
 MOST_OF_EPISODE = 8
@@ -58,9 +58,9 @@ _LOOK_UP = re.compile(
 _ANNOUNCES = re.compile(r"[^\d\s]:\s*$")
 _TIMED_OUT = re.compile(r"[Ww]atchdog caught|collective operation timeout")
 _OF_ENVIRONMENT = re.compile(r".*(?:/os\.py|<frozen os>)\", line \d+, in __getitem__")
-"""The last frame if a variable of the environment is not set."""
+"""The last frame if an environment variable is not set."""
 _BOX_ENDS = "\u2570".encode()
-"""The last line of a traceback in a box: the lines after it are broken at the box's width."""
+"""The last line of a traceback in a box: lines after it are broken at its width."""
 _BROKEN = re.compile(r"[^.!?:;)\]}'\"]\s*$")
 """The end of a line in the midst of a sentence."""
 _REST = re.compile(r"[a-z\d][\w'-]{0,40}(?!:) ")
@@ -95,21 +95,20 @@ class Symptom:
     offset: int
     """Its place in bytes; -1 for an exit code."""
     time: float | None = None
-    """Seconds since the start of a year, by the line's own stamp; None without it."""
+    """Seconds from a year's start to the line's stamp; None without it."""
     raised: bool = False
     """Whether it is an exception of the program."""
     before: int = 0
     """How many ordinary lines come before it."""
     episode: tuple[tuple[str, int], ...] = ()
-    """The other lines of its episode that speak of the failure, with their places."""
+    """The other lines of its episode about the failure, with their places."""
     rest: str = ""
     """The line after its quoted part."""
     named: str = ""
-    """The name of its cause, if the lines around it give it."""
+    """The name of its cause, by the lines around it."""
 
     @property
     def cause(self) -> str:
-        """The name of its cause, "" if it is unknown."""
         name, tier = self._meaning
         return self.named or ("" if self.grade >= ECHO and tier == MERE else name)
 
@@ -151,7 +150,7 @@ class _Stream:
     frame: tuple[str, int] = ("", 0)
     """The first line of the last frame, with its place."""
     source: str = ""
-    """The line of code of the last frame. Some loggers cut its indentation off."""
+    """The line of code of the last frame. Some loggers cut off its indentation."""
     first: Symptom | None = None
     """The symptom of the chain so far."""
     last: Symptom | None = None
@@ -165,7 +164,7 @@ class _Stream:
     """The indentation of the whole traceback."""
 
     def open(self, bare: str, is_file: bool, offset: int) -> None:
-        """Take the first line of a traceback, or the first line of a frame."""
+        """Take the first line of a traceback or of a frame."""
         self.wants = ""
         if is_file:
             self.indent = max(0, _indent(bare) - _FRAME_INDENT)
@@ -175,8 +174,54 @@ class _Stream:
         self.source = self.source if is_file else ""
         self.frame = (bare.strip()[:MOST_QUOTED] if is_file else "", offset)
 
+    def close(self) -> bool:
+        """End the traceback; return whether it continued a chain."""
+        chained, self.in_chain, self.in_traceback = self.in_chain, False, False
+        return chained
+
+    def chain(self, *, is_open: bool) -> None:
+        self.in_chain = is_open
+
+    def keep(self, symptom: Symptom | None) -> None:
+        self.first = symptom
+
+    def expect(self, wants: str, symptom: Symptom, *, is_boxed: bool) -> None:
+        """Expect lines that continue a symptom."""
+        self.wants, self.last, self.is_boxed = wants, symptom, is_boxed
+
+    def follow(self, symptom: Symptom) -> None:
+        self.last = symptom
+
+    def continued(self, text: str, bare: str, offset: int) -> Symptom | None:
+        """Return the last symptom with a line that continues its episode; None for other lines."""
+        last, stripped, wants = self.last, bare.strip(), self.wants
+        if last is None or not stripped:
+            self.wants = ""
+            return None
+        quoted = text.strip()[:MOST_QUOTED]
+        known = (*last.episode, (last.text, last.offset))[-MOST_OF_EPISODE:]
+        moved = replace(last, text=quoted, rest="", offset=offset, episode=known)
+        if wants == "stack" and _STACK.match(stripped):
+            return moved
+        if wants == "detail":
+            if stripped.startswith(_DETAIL):
+                self.wants = "last error"
+                return last
+            announced = _ANNOUNCES.search(last.text) is not None
+            is_detail = announced or re.match(r"nccl\w+: ", stripped) is not None
+            if announced and not _ANNOUNCES.search(text):
+                self.wants = ""
+            if is_detail or (self.is_boxed and _is_wrapped(last, text, bare)):
+                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
+                return replace(last, episode=more)
+        self.wants = ""
+        if wants == "last error":
+            grade = grade_of(text, bare)
+            return replace(moved, grade=PROGRAM if grade is None else grade)
+        return None
+
     def takes_source(self, bare: str) -> bool:
-        """Return whether a line is the source of a frame, indented or not."""
+        """Return whether a line is a frame's source, indented or not."""
         after_file, self.after_file = self.after_file, False
         if not self.in_traceback:
             return False
@@ -218,11 +263,11 @@ class _LogReader:
         """The places of the line before, and of this line."""
         self._box_end = -1
         self._in_advice = False
-        """Whether the lines before are a list of causes or remedies in general."""
+        """Whether the lines before list causes or remedies in general."""
         self._is_open = False
         """Whether the line before is such a remark, in the midst of its sentence."""
         self._report: int | None = None
-        """How many symptoms were found before the report of a launcher."""
+        """How many symptoms came before a launcher's report."""
 
     def take(self, raw: bytes, offset: int) -> None:
         self._previous, self._this = self._this, offset
@@ -247,7 +292,7 @@ class _LogReader:
         if stream is not None and stream.takes_source(bare):
             return
         if stream is not None and bare.startswith(_CHAIN):
-            stream.in_chain = True
+            stream.chain(is_open=True)
             return
         if stream is not None and stream.wants and self._continues(stream, text, bare, offset):
             return
@@ -261,7 +306,7 @@ class _LogReader:
             symptom = self._end_traceback(stream, bare.strip(), symptom)
         else:
             if stream is not None and bare.strip():
-                stream.in_chain = False
+                stream.chain(is_open=False)
             if symptom is None:
                 self._ordinary += 1
                 if shape.is_step:
@@ -273,17 +318,18 @@ class _LogReader:
             self._symptoms.pop()
             symptom = replace(symptom, episode=(*before.episode, (before.text, before.offset)))
         self._symptoms.append(symptom)
-        if text.rstrip().endswith(_STACK_OPENS) or symptom.raised:
+        has_stack = text.rstrip().endswith(_STACK_OPENS)
+        if has_stack or symptom.raised:
             stream = self._streams.setdefault(name, _Stream())
-            stream.last, stream.is_boxed = symptom, self._box_end == self._previous
-            stream.wants = "stack" if text.rstrip().endswith(_STACK_OPENS) else "detail"
+            is_boxed = self._box_end == self._previous
+            stream.expect("stack" if has_stack else "detail", symptom, is_boxed=is_boxed)
 
     def _in_remark(self) -> bool:
         return self._in_advice or self._is_open
 
     def _is_advice(self, text: str, bare: str) -> bool:
-        """Return whether a line belongs to a remark: to a list of causes or remedies in general,
-        or to a sentence that the line before has begun."""
+        """Return whether a line belongs to a remark: to a list of causes or remedies in general, or
+        to a sentence that the line before has begun."""
         self._in_advice = opens_advice(bare) or (self._in_advice and is_advice_item(bare))
         is_rest = self._is_open and _REST.match(bare) is not None
         is_rest = is_rest and grade_of(text, bare) in (None, MENTION)
@@ -291,7 +337,7 @@ class _LogReader:
         return self._in_advice or is_rest
 
     def _follow_report(self, bare: str) -> None:
-        """Drop the ends of the other processes in a launcher's report, if it names the first."""
+        """Drop the other processes' ends in a launcher's report, if it names the first."""
         if bare.startswith(_OTHERS):
             self._report = len(self._symptoms)
         elif bare.startswith(_FIRST) and self._report is not None:
@@ -300,7 +346,7 @@ class _LogReader:
             self._report = None
 
     def _open_traceback(self, offset: int) -> None:
-        """Demote the line just before a traceback, if it only announces it."""
+        """Demote the line before a traceback, if it only announces it."""
         last = self._symptoms[-1] if self._symptoms else None
         if last is None or last.offset < self._previous or last.grade == WRAPPER:
             return
@@ -330,54 +376,19 @@ class _LogReader:
             self._steps.append(offset)
 
     def _continues(self, stream: _Stream, text: str, bare: str, offset: int) -> bool:
-        """Add a line to the episode of the last symptom, if it continues it."""
-        last, stripped = stream.last, bare.strip()
-        if last is None or not stripped:
-            stream.wants = ""
-            return False
-        quoted = text.strip()[:MOST_QUOTED]
-        known = (*last.episode, (last.text, last.offset))[-MOST_OF_EPISODE:]
-        if stream.wants == "stack" and _STACK.match(stripped):
-            self._replace(
-                stream, last, replace(last, text=quoted, rest="", offset=offset, episode=known)
-            )
-            return True
-        if stream.wants == "detail":
-            if stripped.startswith(_DETAIL):
-                stream.wants = "last error"
-                return True
-            announced = _ANNOUNCES.search(last.text) is not None
-            if announced or re.match(r"nccl\w+: ", stripped):
-                if announced and not _ANNOUNCES.search(text):
-                    stream.wants = ""
-                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
-                self._replace(stream, last, replace(last, episode=more))
-                return True
-            if stream.is_boxed and _is_wrapped(last, text, bare):
-                more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
-                self._replace(stream, last, replace(last, episode=more))
-                return True
-        if stream.wants == "last error":
-            stream.wants = ""
-            grade = grade_of(text, bare)
-            moved = replace(last, text=quoted, rest="", offset=offset, episode=known)
-            self._replace(stream, last, replace(moved, grade=PROGRAM if grade is None else grade))
-            return True
-        stream.wants = ""
-        return False
-
-    def _replace(self, stream: _Stream, old: Symptom, new: Symptom) -> None:
-        if self._symptoms and self._symptoms[-1] is old:
-            self._symptoms[-1] = new
-            stream.last = new
+        """Add a line to the episode of the stream's last symptom, if it continues it."""
+        last, symptom = stream.last, stream.continued(text, bare, offset)
+        if symptom is not None and self._symptoms and self._symptoms[-1] is last:
+            self._symptoms[-1] = symptom
+            stream.follow(symptom)
+        return symptom is not None
 
     def _end_traceback(self, stream: _Stream, bare: str, symptom: Symptom | None) -> Symptom | None:
-        """Return the symptom of a traceback that ends with the line `bare`, if it adds any."""
-        stream.in_traceback = False
-        chained, stream.in_chain = stream.in_chain, False
+        """Return the symptom of a traceback that ends with the line `bare`, if any."""
+        chained = stream.close()
         has_message = ": " in bare
         if symptom is not None and not has_message and stream.source:
-            # An exception without a message: its source is all that names the failure.
+            # An exception without a message: only its source names the failure.
             quoted = f"{stream.source} ({bare})"[:MOST_QUOTED]
             symptom = replace(symptom, text=quoted, rest="")
         if symptom is not None and _OF_ENVIRONMENT.match(stream.frame[0]):
@@ -388,7 +399,7 @@ class _LogReader:
             also = (*other.episode, (other.text, other.offset), *chosen.episode)[-MOST_OF_EPISODE:]
             self._symptoms.remove(first)
             symptom = replace(chosen, episode=also)
-        stream.first = symptom
+        stream.keep(symptom)
         return symptom
 
     def result(self) -> list[Symptom]:
@@ -411,7 +422,7 @@ class _LogReader:
 
 
 def _is_wrapped(last: Symptom, text: str, bare: str) -> bool:
-    """Return whether a line is the rest of a message broken at the width of a box."""
+    """Return whether a line continues a message broken at the width of a box."""
     before = last.episode[-1][0] if last.episode else last.text
     is_rest = _BROKEN.search(before) is not None and _REST.match(bare) is not None
     return is_rest and grade_of(text, bare) in (None, MENTION)
@@ -433,12 +444,13 @@ def _is_deeper(first: Symptom, second: Symptom) -> bool:
 
 
 def is_look_up(symptom: Symptom) -> bool:
-    """Return whether a line is an exception that a failure before it may have caused."""
+    """Return whether a line is an exception that an earlier failure may have caused."""
     return _LOOK_UP.match(without_prefixes(symptom.text).strip()) is not None
 
 
 def _is_explained(before: Symptom, after: Symptom) -> bool:
-    """Return whether an exception without its traceback explains a look-up that failed just before."""
+    """Return whether an exception without its traceback explains a look-up that failed just
+    before."""
     return (
         before.raised
         and after.raised
@@ -464,7 +476,7 @@ def _counts(symptom: Symptom, outlived: int, last: int) -> bool:
 
 
 def _without_late_warnings(candidates: list[Symptom]) -> list[Symptom]:
-    """Return the symptoms without RCCL's warnings after a collective timed out: they follow."""
+    """Return the symptoms without RCCL's warnings that follow a collective's time-out."""
     first = next(
         (symptom.offset for symptom in candidates if _TIMED_OUT.search(symptom.text)), None
     )
@@ -490,8 +502,7 @@ def _without_killed_tasks(candidates: list[Symptom]) -> list[Symptom]:
 
 
 def _without_announcements(candidates: list[Symptom]) -> list[Symptom]:
-    """Return the symptoms with lines that announce others as mere wrappers, if an exception
-    follows."""
+    """Demote lines that announce others to wrappers, if an exception follows."""
     last = max((symptom.offset for symptom in candidates if symptom.raised), default=-1)
     return [
         replace(symptom, grade=WRAPPER)
@@ -504,7 +515,7 @@ def _without_announcements(candidates: list[Symptom]) -> list[Symptom]:
 
 
 def _without_outer_ends(candidates: list[Symptom]) -> list[Symptom]:
-    """Return the symptoms without the end that others made of a failure before it."""
+    """Return the symptoms without the ends that others made of an earlier failure."""
     failures = [
         symptom.offset
         for symptom in candidates

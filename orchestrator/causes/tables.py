@@ -1,10 +1,9 @@
-"""The causes of failures, read from causes.json.
+"""The causes of failures, from causes.json.
 
-`causes`: names, grades, texts and signs (cause.py); a sign too long for a line is a list of its
-parts. `not_by` matches lines of other speakers with the same words. The others are names of causes.
-`exacter`: causes that describe the same failure more exactly than another. `parents`: causes that
-count after their special cases. `outer`: they name only who failed. `generic`: they answer if no
-other is known.
+`causes`: names, grades, texts and signs (cause.py); a long sign is a list of its parts. `not_by`
+matches lines of other speakers with the same words. The others are names of causes. `exacter`:
+causes that describe the same failure more exactly. `parents`: causes that count after their special
+cases. `outer`: they name only who failed. `generic`: they answer if no other is known.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ def _cause(row: dict[str, Any]) -> Cause:
 _DATA: dict[str, Any] = json.loads(FILE.read_text("utf-8"))
 CAUSES = tuple(_cause(row) for row in _DATA["causes"])
 NOT_BY = {row["name"]: re.compile(row["not_by"]) for row in _DATA["causes"] if "not_by" in row}
-"""Other speakers that use the words of a cause: such lines are no sign of it."""
 BY_NAME = {cause.name: cause for cause in CAUSES}
 GENERIC = frozenset[str](_DATA["generic"])
 EXACTER: dict[str, list[str]] = _DATA["exacter"]

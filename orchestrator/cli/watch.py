@@ -350,11 +350,11 @@ def _below(
 
 def _log_lines(run_set: RunSet, picture: SetPicture, width: int, height: int) -> list[str]:
     from orchestrator.evidence.progress import read_end
-    from orchestrator.onnode.kernel.mllog_tail import telling_log
+    from orchestrator.evidence.training_log import training_log
     from orchestrator.words import cell
 
     if picture.going:
-        path = telling_log(run_set.layout, picture.current, picture.attempt)
+        path = training_log(run_set.layout, picture.current, picture.attempt)
     else:
         path = run_set.layout.job_output(picture.job_id)
     lines = read_end(path, LOG_BYTES).splitlines()

@@ -1,4 +1,4 @@
-"""One record per attempt at a run, and one per node of it: exit codes, times, lateness, drift."""
+"""One record per attempt at a run and per node of it: exit codes, times, lateness, drift."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from orchestrator.onnode.kernel.records import NodeRunRecord, RunRecord
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """One node's part of one attempt: exit code, seconds, and its lateness at start and end, in
-    seconds.
+    """One node's part of one attempt: exit code, and seconds that it took and was late.
 
-    `slow`: notably late at either end. `relative` is its time over the median time of the other
-    nodes. Unknown values are None.
+    `slow`: notably late at start or end. `relative` is its time over the median of the other nodes.
+    Unknown values are None.
     """
 
     node: str
@@ -46,7 +45,7 @@ class RunAttempt:
     start_ms: int
     end_ms: int
     counts: bool
-    """The run's result comes from this attempt."""
+    """The run's result is of this attempt."""
     nodes: tuple[NodePart, ...] = ()
 
     @property
@@ -72,14 +71,14 @@ class Drift:
 
 
 def read_attempts(evidence: SetEvidence) -> tuple[RunAttempt, ...]:
-    """Return every attempt with a readable state, by run and attempt."""
-    found = []
+    """Return the attempts with a readable state, by run and attempt."""
+    attempts = []
     for run, number in evidence.tried:
         current, record = evidence.run(run), evidence.attempt(run, number)
         if record is not None:
             counts = current is not None and current.done and current.attempt == number
-            found.append(_attempt(record, run, number, counts, evidence.ends(run, number)))
-    return tuple(found)
+            attempts.append(_attempt(record, run, number, counts, evidence.ends(run, number)))
+    return tuple(attempts)
 
 
 def _attempt(
@@ -102,63 +101,61 @@ def _attempt(
 
 
 def _parts(record: RunRecord, ends: dict[int, NodeRunRecord]) -> tuple[NodePart, ...]:
-    """Return one part per node, in rank order; without a node's own record, the exit code noted
-    by the loop."""
-    told = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
-    times = [_seconds(end) for end in told]
+    """Return one part per node, by rank; without a node's own record, with the loop's exit code."""
+    known = [ends[rank] for rank in range(len(record.nodes)) if rank in ends]
+    times = [_seconds(end) for end in known]
     begin, middle = (
-        (min(end.start_ms for end in told), median([end.end_ms for end in told]))
-        if told
+        (min(end.start_ms for end in known), median([end.end_ms for end in known]))
+        if known
         else (0, 0.0)
     )
-    found = []
+    parts = []
     for rank, name in enumerate(record.nodes):
         end = ends.get(rank)
         if not is_node_name(name):
             continue
         if end is None:
-            found.append(NodePart(name, rank, record.exit_codes.get(name)))
+            parts.append(NodePart(name, rank, record.exit_codes.get(name)))
             continue
         late = (end.start_ms - begin) / 1000, (end.end_ms - middle) / 1000
         slow = notable(max(late), (middle - begin) / 1000)
         relative = _relative(times, _seconds(end))
-        found.append(NodePart(name, rank, end.exit, _seconds(end), *late, slow, relative))
-    return tuple(found)
+        parts.append(NodePart(name, rank, end.exit, _seconds(end), *late, slow, relative))
+    return tuple(parts)
 
 
 def _seconds(end: NodeRunRecord) -> float:
     return (end.end_ms - end.start_ms) / 1000
 
 
-def _relative(times: Sequence[float], own: float) -> float | None:
+def _relative(times: Sequence[float], seconds: float) -> float | None:
     others = list(times)
-    others.remove(own)
+    others.remove(seconds)
     middle = median(others) if others else 0.0
-    return own / middle if middle > 0 else None
+    return seconds / middle if middle > 0 else None
 
 
 def slow_nodes(attempts: Iterable[RunAttempt]) -> list[tuple[str, int, float]]:
-    """Return (node, late attempts, their mean lateness in seconds), the worst first."""
+    """Return (node, late attempts, mean lateness in seconds), the worst first."""
     late: dict[str, list[float]] = {}
     for attempt in attempts:
         for part in attempt.nodes:
             if part.slow:
                 late.setdefault(part.node, []).append(max(part.late_start_s, part.late_end_s))
-    found = [(node, len(values), sum(values) / len(values)) for node, values in late.items()]
-    return sorted(found, key=lambda item: (-item[1], -item[2], item[0]))
+    nodes = [(node, len(values), sum(values) / len(values)) for node, values in late.items()]
+    return sorted(nodes, key=lambda item: (-item[1], -item[2], item[0]))
 
 
 def drifts(evidence: SetEvidence) -> list[Drift]:
-    """Return every host setting that did not hold at the end of a run."""
     return [
         Drift(
             run,
             attempt,
             end.node,
-            *(str(one.get(name, "")) for name in ("knob", "wanted", "found", "need")),
+            *(str(setting.get(name, "")) for name in ("knob", "wanted", "found", "need")),
         )
         for run, attempt in evidence.tried
         for end in evidence.ends(run, attempt).values()
-        for one in end.drift
-        if isinstance(one, dict)
+        for setting in end.drift
+        if isinstance(setting, dict)
     ]

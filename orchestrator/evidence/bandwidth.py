@@ -1,5 +1,4 @@
-"""The results of the bandwidth test, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes,
-and of single nodes."""
+"""The results of the bandwidth test, preflight/deep-<job>.tsv: bus bandwidth of groups of nodes."""
 
 from __future__ import annotations
 
@@ -26,43 +25,46 @@ class Measurement:
 
 
 def measurements(evidence: SetEvidence) -> list[Measurement]:
-    return [one for job, text in evidence.job_tables("deep-") for one in parse(text, job)]
+    return [
+        measurement
+        for job, text in evidence.job_tables("deep-")
+        for measurement in parse(text, job)
+    ]
 
 
 def parse(text: str, job: str = "") -> list[Measurement]:
-    """Return the measurements in a table with COLUMNS, without its header and torn lines."""
-    found = []
+    """Return the rows of a table with COLUMNS, without header and torn lines."""
+    table = []
     for line in text.splitlines():
         cells = line.split("\t")
         if len(cells) >= len(COLUMNS) - 1 and (gbps := _number(cells[5])) is not None:
             nodes = tuple(name for name in cells[1].split(",") if is_node_name(name))
-            found.append(
+            table.append(
                 Measurement(
                     job, cells[0], nodes, cells[2], gbps, cells[7] if len(cells) > 7 else ""
                 )
             )
-    return found
+    return table
 
 
-def per_node(found: Iterable[Measurement]) -> dict[str, float]:
-    """Return the GB/s of each node, by `best_of_each`."""
-    return {node: one.gbps for node, one in best_of_each(found).items()}
+def per_node(measured: Iterable[Measurement]) -> dict[str, float]:
+    """Return each node's GB/s, by `best_of_each`."""
+    return {node: measurement.gbps for node, measurement in best_of_each(measured).items()}
 
 
-def best_of_each(found: Iterable[Measurement]) -> dict[str, Measurement]:
+def best_of_each(measured: Iterable[Measurement]) -> dict[str, Measurement]:
     """Return each node's best measurement among those with the fewest nodes.
 
-    A group is as fast as its slowest member, so one good group clears all of its nodes, and a slow
-    node has none.
+    A group is as fast as its slowest member, so a good group clears all of its nodes.
     """
     best: dict[str, Measurement] = {}
-    for one in found:
-        for node in one.nodes:
-            if node not in best or (len(one.nodes), -one.gbps) < (
+    for measurement in measured:
+        for node in measurement.nodes:
+            if node not in best or (len(measurement.nodes), -measurement.gbps) < (
                 len(best[node].nodes),
                 -best[node].gbps,
             ):
-                best[node] = one
+                best[node] = measurement
     return best
 
 

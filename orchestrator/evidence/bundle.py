@@ -1,4 +1,4 @@
-"""The bundle of a set: its files, the place and source of each variable, and later edits."""
+"""The bundle of a set: its files, the place and source of each variable, later edits."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
 
 
 def files(evidence: SetEvidence) -> dict[str, bytes]:
-    """Return path in the bundle -> content, in order. Links, byte code, special files, and
-    content beyond MOST_BYTES are left out, and a bundle that is a link out of the set is empty.
-    All of that but byte code is a finding."""
-    found: dict[str, bytes] = {}
+    """Return path in the bundle -> content, in order. Links, byte code, special files and content
+    beyond MOST_BYTES are excluded; a bundle that is a link out of the set is empty. All but byte
+    code is a finding."""
+    contents: dict[str, bytes] = {}
     bundle, left = evidence.layout.bundle, MOST_BYTES
     if os.path.lexists(bundle) and not is_inside(bundle, evidence.layout.root):
         evidence.findings.add(bundle, "is a link out of the set; nothing behind it is taken")
-        return found
+        return contents
     for folder, folders, names in os.walk(bundle):
-        folders[:] = sorted(one for one in folders if one != "__pycache__")
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
         for path in (os.path.join(folder, name) for name in sorted(names)):
             try:
                 content = read_bytes(path, min(MAX_BYTES, left), follow=False)
@@ -39,32 +39,32 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
                 )
                 evidence.findings.add(path, f"{why}; it is left out")
                 continue
-            found[os.path.relpath(path, bundle)] = content
+            contents[os.path.relpath(path, bundle)] = content
             left -= len(content)
-    return dict(sorted(found.items()))
+    return dict(sorted(contents.items()))
 
 
 def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
     """Return the named files of a bundle's archive, which others may have written: {} if it is
-    damaged, and no file beyond MOST_BYTES."""
+    damaged, at most MOST_BYTES."""
     import io
     import tarfile
     import zlib
 
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     try:
         content = zlib.decompressobj(31).decompress(archive, MOST_BYTES)  # 31: a gzip header
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             for member in tar:
                 if member.name in names and (file := tar.extractfile(member)):
-                    found[member.name] = file.read()
+                    contents[member.name] = file.read()
     except (OSError, KeyError, ValueError, zlib.error, tarfile.TarError):
         pass
-    return found
+    return contents
 
 
 def _scripts(evidence: SetEvidence) -> list[str]:
-    """Return the names of the files that set variables, in their order."""
+    """Return the files that set variables, in order."""
     names = evidence.findings.names(evidence.layout.bundle)
     return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + [
         "rccl_env.sh"
@@ -72,19 +72,18 @@ def _scripts(evidence: SetEvidence) -> list[str]:
 
 
 def places(evidence: SetEvidence) -> dict[str, str]:
-    """Return name -> `file:line` in the bundle that sets it last."""
-    found = {}
+    """Return name -> `file:line` that sets it last."""
+    lines = {}
     for name in _scripts(evidence):
         text = evidence.findings.text(evidence.layout.bundle / name, LARGEST)
         for number, line in enumerate(text.splitlines(), 1):
             if match := _EXPORT.match(line):
-                found[match.group(1)] = f"{name}:{number}"
-    return found
+                lines[match.group(1)] = f"{name}:{number}"
+    return lines
 
 
 def origins(evidence: SetEvidence) -> dict[str, str]:
-    """Return name -> `layer: file:line` of the document with the value; {} without origins in
-    the bundle."""
+    """Return name -> `layer: file:line` of its document; {} if the bundle has no origins."""
     lines = evidence.findings.text(evidence.layout.bundle / "origins.tsv", LARGEST).splitlines()
     rows = [cells for line in lines[1:] if len(cells := line.split("\t")) == 5]
     return {
@@ -97,11 +96,11 @@ def edited(evidence: SetEvidence) -> list[str]:
     made = evidence.findings.json(evidence.layout.bundle / "manifest.json").get("outputs")
     known = made if isinstance(made, dict) else {}
     hashes = {name: _sha256(evidence, name) for name in _scripts(evidence) if name in known}
-    return [name for name, own in hashes.items() if own and own != known[name]]
+    return [name for name, sha256 in hashes.items() if sha256 and sha256 != known[name]]
 
 
 def _sha256(evidence: SetEvidence, name: str) -> str:
-    """Return the hash of a file, "" if `places` could not read it either, which is a finding."""
+    """Return a file's hash, "" if unreadable: `places` has noted that."""
     try:
         return hashlib.sha256(read_bytes(evidence.layout.bundle / name)).hexdigest()
     except OSError:

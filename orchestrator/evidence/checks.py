@@ -9,11 +9,10 @@ from orchestrator.words import count
 
 
 def parse_table(text: str) -> list[Row]:
-    """Return the rows of a table with COLUMNS, without its header, torn lines and unknown
-    verdicts."""
+    """Return the rows of a table with COLUMNS, without header, torn lines and unknown verdicts."""
     rows = []
-    for one in text.split("\n"):
-        cells = one.rstrip("\r").split("\t")
+    for line in text.split("\n"):
+        cells = line.rstrip("\r").split("\t")
         if len(cells) >= 5 and cells[2] in ORDER:
             ms = (
                 int(cells[3])
@@ -32,21 +31,21 @@ def judge(
     problems: Mapping[str, str],
     untried: Mapping[str, str] | None = None,
 ) -> Verdicts:
-    """Return the verdicts on `nodes`: `problems` explains missing answers, `untried` lists nodes
-    never asked."""
-    told: dict[str, list[Row]] = {name: [] for name in nodes}
+    """Return the verdicts on `nodes`. `problems`: why answers are missing; `untried`: nodes never
+    asked."""
+    by_node: dict[str, list[Row]] = {name: [] for name in nodes}
     together, left_out = [], untried or {}
-    words = {**problems, **left_out}
+    reasons = {**problems, **left_out}
     for row in rows:
-        if row.node not in told:
+        if row.node not in by_node:
             together.append(row)
         elif row.verdict == "untested":
-            words.setdefault(row.node, row.text)
+            reasons.setdefault(row.node, row.text)
         else:
-            told[row.node].append(row)
+            by_node[row.node].append(row)
     return Verdicts(
         tuple(
-            NodeVerdict(name, tuple(told[name]), words.get(name, ""), name not in left_out)
+            NodeVerdict(name, tuple(by_node[name]), reasons.get(name, ""), name not in left_out)
             for name in nodes
         ),
         tuple(together),
@@ -55,9 +54,9 @@ def judge(
 
 def coverage(verdicts: Verdicts) -> str:
     """Return `tested 7 of 8 nodes: 5 fit, 1 fit with warnings, 1 failed`."""
-    words = (("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed"))
+    kinds = (("pass", "fit"), ("warn", "fit with warnings"), ("fail", "failed"))
     counts = [
-        (sum(one.verdict == verdict for one in verdicts.nodes), text) for verdict, text in words
+        (sum(node.verdict == verdict for node in verdicts.nodes), text) for verdict, text in kinds
     ]
     parts = [f"{count} {text}" for count, text in counts if count]
     return f"tested {verdicts.tested} of {count(len(verdicts.nodes), 'node')}" + (

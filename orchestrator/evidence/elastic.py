@@ -1,7 +1,7 @@
-"""The error files of torch.distributed.elastic: the exceptions that processes reported themselves.
+"""The error files of torch.distributed.elastic: exceptions that processes reported themselves.
 
-A program with `@record` writes one per process, and its launcher copies the first of its node to
-the place that the agent gives it (onnode/agent/launch.py). So no line has to be found.
+A program with `@record` writes one per process; its launcher copies the first of its node to the
+place from the agent (onnode/agent/launch.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_FILES, _MOST_BYTES = 16, 1 << 18
 
 @dataclass(frozen=True)
 class ElasticError:
-    """An exception of a process, with its file and when it was raised (0: unknown)."""
+    """An exception of a process, and when it was raised (0: unknown)."""
 
     path: Path
     text: str
@@ -32,7 +32,7 @@ class ElasticError:
 
 
 def first_error(folder: Path) -> ElasticError | None:
-    """Return the first exception in the error files of a node's run; None without any."""
+    """Return the first exception in the error files of a node's run."""
     try:
         paths = sorted(folder.glob(NAMES))[:_MOST_FILES]
     except OSError:
@@ -66,7 +66,7 @@ def _read(path: Path) -> ElasticError | None:
 def with_error(symptoms: Sequence[Symptom], error: ElasticError) -> list[Symptom]:
     """Return the symptoms of a log after the error that its process reported.
 
-    If the log has that line, it is quoted there. The loss of a peer goes before nothing.
+    If the log has that line, it is quoted there. The loss of a peer comes last.
     """
     grade = grade_of(error.text, error.text)
     if grade is not None and grade >= ECHO:

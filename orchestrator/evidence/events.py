@@ -1,7 +1,7 @@
-"""Excluded, blamed and lost nodes, pending image pulls, and the queue of runs, from the event files
-of the jobs.
+"""Excluded, blamed and lost nodes, pending image pulls, and the queue of runs, from the jobs' event
+files.
 
-Sets older than event files have them in jobs/<id>.json.
+Older sets have no event files: jobs/<id>.json has their excluded nodes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.onnode.policy.queue import Queue
 
 MOST_BYTES = 64 << 20
-"""The most bytes read from the start of one job's event file."""
+"""The most bytes read of a job's event file."""
 MOST_REPLAYED, LONGEST_LINE = 1 << 30, 1 << 20
-"""The most bytes read if every event counts, and of one line."""
+"""The same if every event counts, and the longest line."""
 MOST_LINE = 8192
 MOST_TEXT = 300
 _PULLS = ("lacks", "pulling", "pulled", "failed")
@@ -42,7 +42,7 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """An excluded node: the reason, and the run and attempt (0: before the first)."""
+    """An excluded node; `run` and `attempt` are 0 before the first."""
 
     node: str
     reason: str = ""
@@ -50,50 +50,50 @@ class SetAside:
     attempt: int = 0
     time_ms: int = 0
     kind: str = ""
-    """The kind of problem: check, image, container, tunables, network, versions, deep, gate,
-    silent, exit, hung or lost."""
+    """check, image, container, tunables, network, versions, deep, gate, silent, exit, hung or
+    lost."""
 
     @property
     def when(self) -> str:
         return f"run {self.run}, attempt {self.attempt}" if self.run else "before the first run"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class JobNotes:
-    """What a set's jobs noted about nodes and runs, in order. `lost`: nodes down by Slurm, with
-    its state as the reason."""
+    """Notes of a set's jobs about nodes and runs, in order. `lost`: nodes that were down, with the
+    scheduler's state as the reason."""
 
     aside: list[SetAside] = field(default_factory=list)
     blamed: list[SetAside] = field(default_factory=list)
     lost: list[SetAside] = field(default_factory=list)
     lacking: dict[str, str] = field(default_factory=dict)
-    """Of the last job: nodes that still have to pull the image, and their progress ("": waiting
-    for a turn)."""
+    """Of the last job: nodes without the image, and their progress ("": waiting for a turn)."""
     queue: Queue | None = None
-    """Of the last job: the runs that wait in it; None before its first."""
+    """Of the last job: the runs that wait; None before its first."""
 
 
 def read_job_notes(evidence: SetEvidence) -> JobNotes:
-    """Return the notes, job by job."""
-    notes = JobNotes()
+    noted: dict[str, list[SetAside]] = {"aside": [], "blamed": [], "lost": []}
+    lacking: dict[str, str] = {}
+    queue: Queue | None = None
     for job in evidence.jobs:
-        noted = {"aside": notes.aside, "lost": notes.lost, "blamed": notes.blamed}
-        known, notes.lacking, notes.queue = set(), {}, None
+        known, lacking, queue = set(), {}, None
         for event in sorted(_of_job(evidence, job.job_id), key=lambda event: event.ms):
             if event.word in _PULLS:
-                _take_pull(notes.lacking, event)
+                _take_pull(lacking, event)
             elif event.word in _QUEUE:
-                notes.queue = _applied(notes.queue, event)
-            elif (one := _noted(event)) is not None:
-                noted[event.word].append(one)
-                known.add((event.word, one.node, one.run, one.attempt))
-        # With events the job's record repeats them; sets made before events have only the record.
-        notes.aside += [
-            one
-            for one in aside_of(job)
-            if is_node_name(one.node) and ("aside", one.node, one.run, one.attempt) not in known
+                queue = _applied(queue, event)
+            elif (aside := _noted(event)) is not None:
+                noted[event.word].append(aside)
+                known.add((event.word, aside.node, aside.run, aside.attempt))
+        # A job's record repeats its events; older sets have only the record.
+        noted["aside"] += [
+            aside
+            for aside in aside_of(job)
+            if is_node_name(aside.node)
+            and ("aside", aside.node, aside.run, aside.attempt) not in known
         ]
-    return notes
+    return JobNotes(**noted, lacking=lacking, queue=queue)
 
 
 def _applied(queue: Queue | None, event: Event) -> Queue:
@@ -112,8 +112,8 @@ def _take_pull(lacking: dict[str, str], event: Event) -> None:
 
 
 def unreleased(evidence: SetEvidence, job_id: str) -> list[str]:
-    """Return the nodes of an ended job that sent events and did not report their release: they may
-    still have its container and its host settings."""
+    """Return the nodes of an ended job that may still have its container and host settings: they
+    sent events and reported no release."""
     held: dict[str, None] = {}
     for path in event_files(evidence, job_id):
         try:
@@ -125,18 +125,18 @@ def unreleased(evidence: SetEvidence, job_id: str) -> list[str]:
                 else:
                     held[event.node] = None
         except OSError:
-            continue  # a job that ended before it started the set has none
+            continue  # a job that ended before it started the set
     return [*held]
 
 
 def _of_job(evidence: SetEvidence, job_id: str) -> Iterator[Event]:
-    """Yield the events of a job with one of _WORDS, group by group."""
+    """Yield a job's events with one of _WORDS, group by group."""
     for path in event_files(evidence, job_id):
         yield from _events(path, evidence.findings)
 
 
 def event_files(evidence: SetEvidence, job_id: str) -> list[Path]:
-    """Return the event files of a job, one for each group of nodes."""
+    """Return a job's event files, one for each group of nodes."""
     if not _plain(job_id):
         return []
     more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
@@ -159,8 +159,8 @@ def _noted(event: Event) -> SetAside | None:
 
 
 def aside_of(job: JobRecord) -> list[SetAside]:
-    """Return the usable entries of a job's own list of excluded nodes."""
-    return [one for item in job.set_aside if (one := _set_aside(item)) is not None]
+    """Return the usable entries of a job's list of excluded nodes."""
+    return [aside for item in job.set_aside if (aside := _set_aside(item)) is not None]
 
 
 def _set_aside(item: object) -> SetAside | None:
@@ -178,8 +178,8 @@ def _set_aside(item: object) -> SetAside | None:
 
 
 def _events(path: Path, findings: Findings) -> Iterator[Event]:
-    """Yield the events with one of _WORDS, in order. A file has a line for every check of every
-    node: only these are parsed."""
+    """Yield the events with one of _WORDS, in order. Only these lines are parsed: a file has one
+    for every check of every node."""
     try:
         with open_regular(path) as file:
             content = file.read(MOST_BYTES)
@@ -197,7 +197,7 @@ def _events(path: Path, findings: Findings) -> Iterator[Event]:
 
 
 def _places(content: bytes, word: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the lines with `word` in them."""
+    """Yield (start, end) of the lines with `word`."""
     at = content.find(word)
     while at >= 0:
         start, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at) + 1
@@ -209,7 +209,7 @@ def _places(content: bytes, word: bytes) -> Iterator[tuple[int, int]]:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """Return the event in a whole line of an event file; None for other lines."""
+    """Return the event in a whole line; None for other lines."""
     if not line.endswith(b"\n"):
         return None
     cells = line.decode("utf-8", "replace").rstrip("\n").split("\t", 4)
@@ -218,8 +218,7 @@ def parse_event(line: bytes) -> Event | None:
 
 
 def read_events(path: PathLike) -> Iterator[Event]:
-    """Yield the events of a file in order, without damaged lines. Raises OSError if it is
-    unreadable."""
+    """Yield the events of a file, without damaged lines. Raises OSError."""
     with open_regular(path) as file:
         while (line := file.readline(LONGEST_LINE)) and file.tell() < MOST_REPLAYED:
             event = parse_event(line)

@@ -1,9 +1,8 @@
 """Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next command.
 docs/explain.md
 
-The rules are data: causes/causes.json for the output of programs,
-scheduler/slurm_reasons.py for Slurm, own_causes.py for the loop.
-Only the two ends of each log are read.
+The rules are data: causes/causes.json for programs, scheduler/reasons.py for the scheduler,
+own_causes.py for the loop. Only the two ends of each log are read.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import re
 from dataclasses import replace
 
 from orchestrator.causes.cause import RESUME
-from orchestrator.causes.lines import cause_in
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import BY_NAME
 from orchestrator.evidence.explanation import JOB_LOG, RUN_LOG, UNKNOWN, Explanation, Wording
@@ -28,7 +26,7 @@ from orchestrator.evidence.way_out import way_out
 from orchestrator.onnode.kernel.log_ends import LogEnds
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.scheduler import advice
-from orchestrator.scheduler.slurm_reasons import REASONS
+from orchestrator.scheduler.reasons import cause_of
 from orchestrator.words import count
 
 _NAN_RECORD = re.compile(rb":::MLLOG [^\n]*: NaN[,}][^\n]*")
@@ -60,10 +58,10 @@ _SILENT = {
         RUN_LOG,
     ),
 }
-"""The help for a silent run or loop, and the next command."""
+"""The help for a silent run or loop, and its command."""
 _SLOW = "check the nodes", "orchestrator nodes {set}"
 _LATE = "look at the end of its log; the loop ends a run that hangs at its limit", RUN_LOG
-"""The same for a slow node, and for a long run whose nodes are all alike."""
+"""The same for a slow node, and for a long run whose nodes are alike."""
 
 
 class _Set:
@@ -101,32 +99,32 @@ class _Set:
         )
 
     def tried_again(self) -> tuple[str, list[Proof]]:
-        """Return which good runs took several attempts, and why each attempt before failed."""
+        """Return which good runs took several attempts, and why the attempts before failed."""
         runs = [run for run in self.picture.runs if run.failure and run.state == "success"]
         text = ", ".join(f"run {run.run} took {count(run.attempt, 'attempt')}" for run in runs)
         return text, [self.failure_of(run) for run in runs[-MOST_EVIDENCE:]]
 
     def failure_of(self, run: RunPicture) -> Proof:
-        """Return the record of the last failed attempt of a run that was tried again."""
+        """Return the record of the last failed attempt of a run."""
         path = self.files.layout.attempt_state(run.run, run.failed_attempt)
         return self.quotes.record(path, run.failure)
 
     def waits(self) -> Explanation:
-        """Explain a set whose job is not running: by Slurm's reason, or sbatch's error."""
+        """Explain a set whose job is not running, by the scheduler's reason or refusal."""
         picture, asked, queued = self.picture, self.files.submission, self.picture.state in QUEUED
         text = (asked.error or picture.reason) if not queued and asked else picture.job_reason
         proofs = [Proof(advice.QUEUE_LISTING, 0, shortened(text))] if queued and text else []
         if not queued and asked:
             record = self.files.layout.submission(asked.number)
             proofs = [self.quotes.in_file(record, text.split("\n")[0])]
-        cause = cause_in(text, REASONS)
+        cause = cause_of(text)
         if cause is not None:
             return self.wording.explain(cause, picture.reason if queued else cause.sentence, proofs)
         if queued and not text:
             return Explanation(
                 "pending",
                 "pending",
-                "it is in the queue, and Slurm gives no reason yet",
+                f"it is in the queue, and {advice.SCHEDULER} gives no reason yet",
                 next=self.wording.command(_NEXT["pending"]),
             )
         return Explanation(
@@ -138,7 +136,6 @@ class _Set:
         )
 
     def goes_on(self) -> Explanation:
-        """Explain a set with active runs: silent, slow or well."""
         picture, text = self.picture, ""
         if urgent := most_urgent(run.silence for run in picture.going):
             return self.silent(urgent)
@@ -171,7 +168,7 @@ class _Set:
         )
 
     def silent(self, run: RunSilence) -> Explanation:
-        """Explain a run that its loop counts as silent or hung, or a silent loop."""
+        """Explain a silent loop, or a run that its loop counts as silent or hung."""
         remedy, template = _SILENT[run.cause]
         attempt = RunRecord(run=run.run, attempt=run.attempt)
         proofs = self.signs_of_life(run.run, run.attempt, run)
@@ -183,22 +180,26 @@ class _Set:
         proofs = []
         if silence and silence.silence and silence.silence.quiet_s >= 1 and silence.record:
             proofs = [Proof(self.quotes.named(silence.file), 0, silence.record)]
-        age = next((one.age for one in self.picture.going if one.run == run), "")
+        age = next((picture.age for picture in self.picture.going if picture.run == run), "")
         keys = self.quotes.last_key(RunRecord(run=run, attempt=attempt))
         return [*proofs, *(replace(key, text=f"{key.text}; {age}") if age else key for key in keys)]
 
-    # ---- of a set that ended before its runs were done
+    # ---- the set ended before its runs were done
 
     def gave_up(self) -> Explanation:
-        """Explain the newest of the runs that used all their attempts."""
+        """Explain the newest run that used all its attempts."""
         died, last = self.died(), self.failures.last
-        found = way_out(died, self.failures, self.wording)
+        explanation = way_out(died, self.failures, self.wording)
         run = last.record.run if last else self.picture.given_up[-1]
-        text = f"run {run} of {len(self.picture.runs)} failed: {found.sentence}"
-        remedy = found.remedy or "look at its log, then resume"
-        keeps = found is not died or found.cause == UNKNOWN or found.next.startswith(_TRY_AGAIN)
-        command = found.next if keeps else self.wording.command(RESUME)
-        return replace(found, sentence=shortened(text), remedy=remedy, next=command)
+        text = f"run {run} of {len(self.picture.runs)} failed: {explanation.sentence}"
+        remedy = explanation.remedy or "look at its log, then resume"
+        keeps = (
+            explanation is not died
+            or explanation.cause == UNKNOWN
+            or explanation.next.startswith(_TRY_AGAIN)
+        )
+        command = explanation.next if keeps else self.wording.command(RESUME)
+        return replace(explanation, sentence=shortened(text), remedy=remedy, next=command)
 
     def died(self) -> Explanation:
         return LastEnd(self.wording, self.quotes, self.failures.last).explain()
@@ -218,7 +219,7 @@ class _Set:
         return None
 
     def not_finite(self, log: LogEnds) -> list[Proof]:
-        """Return the first record with NaN of a log, or else its first line about NaN."""
+        """Return a log's first record with NaN, or else its first line about it."""
         if record := _NAN_RECORD.search(log.text):
             text = shortened(record[0].decode("utf-8", "replace"))
             return [Proof(self.quotes.named(log.path), log.line(record.start()), text)]
@@ -227,6 +228,5 @@ class _Set:
 
 
 def explain(files: SetEvidence, picture: SetPicture) -> Explanation:
-    """Return why the set is in the state of its picture. Never raises: unreadable files are
-    ignored."""
+    """Return why the set is in its state. Never raises: unreadable files are ignored."""
     return _Set(files, picture).explain()

@@ -1,4 +1,4 @@
-"""The explanation of a set: a sentence, its evidence and a command, in the set's own names."""
+"""The explanation of a set: a sentence, its evidence and a command, with the set's names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB_LOG = "orchestrator logs {set} --job"
 
 @dataclass
 class Explanation:
-    """`cause` is a name of docs/explain.md, the set's state if nothing is wrong, or `unknown`."""
+    """`cause` is a name of docs/explain.md, the set's state if all is well, or `unknown`."""
 
     state: str
     cause: str
@@ -47,7 +47,7 @@ class Explanation:
 
 
 class Wording:
-    """Puts causes and commands in the names of one set."""
+    """Puts the names of a set into causes and commands."""
 
     def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
         self.files, self.picture = files, picture
@@ -60,7 +60,6 @@ class Wording:
         node: str = "",
         attempt: RunRecord | None = None,
     ) -> Explanation:
-        """Return the explanation by a known cause, with its remedy and its command."""
         return Explanation(
             self.picture.state,
             cause.name,
@@ -72,7 +71,7 @@ class Wording:
         )
 
     def command(self, template: str, node: str = "", attempt: RunRecord | None = None) -> str:
-        """Fill a template; without the node or the attempt that it needs, return `resume`."""
+        """Fill a template; without its node or attempt, return `resume`."""
         if ("{node}" in template and not node) or ("{run}" in template and attempt is None):
             template = RESUME
         values = {
@@ -86,7 +85,7 @@ class Wording:
         return template.format_map({name: quote(value) for name, value in values.items()})
 
     def _names(self) -> dict[str, str]:
-        """Return the names of system, workload, nodes and folder."""
+        """Return the names in templates: system, workload, nodes, folder."""
         record, job = self.picture.record, self.files.job
         nodes = job.nodes if job else []
         return {

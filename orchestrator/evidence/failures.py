@@ -1,5 +1,5 @@
-"""The failed attempts of a set: their logs, the errors of their processes, their exit codes, and
-the node that failed first."""
+"""The failed attempts of a set: logs, errors of processes, exit codes, the node that failed
+first."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.records import RunRecord
 
 _MOST_TRIED = 9
-"""Attempts that are compared: three jobs with three each."""
+"""Attempts that are compared: three of three jobs."""
 _MOST_SEARCHED = 50
 
 
 class AttemptEvidence:
-    """One attempt with its nodes' logs. Each is read once, when it is first asked for."""
+    """One attempt with its nodes' logs, each read when first needed."""
 
     def __init__(self, files: SetEvidence, record: RunRecord) -> None:
         self.files, self.record = files, record
 
     @cached_property
     def logs(self) -> dict[str, LogEnds]:
-        """The two ends of each node's log, in rank order. Nodes without a log are left out."""
+        """The two ends of each node's log, by rank, without nodes without a log."""
         layout, run, attempt = self.files.layout, self.record.run, self.record.attempt
-        found = {
+        logs = {
             node: read_log_ends(layout.node_log(run, attempt, rank))
             for rank, node in enumerate(self.record.nodes)
             if is_node_name(node)
         }
-        return {node: log for node, log in found.items() if log is not None}
+        return {node: log for node, log in logs.items() if log is not None}
 
     @cached_property
     def ends(self) -> dict[str, Ended]:
@@ -53,25 +53,24 @@ class AttemptEvidence:
     @cached_property
     def _reported(self) -> dict[str, tuple[list[Symptom], Path | None]]:
         """Each node's symptoms, and the file with the error that its processes reported."""
-        found: dict[str, tuple[list[Symptom], Path | None]] = {}
+        reported: dict[str, tuple[list[Symptom], Path | None]] = {}
         for node, log in self.logs.items():
             folder = self.files.layout.node_files(self.record.run, self.record.attempt, node)
-            own, error = symptoms(log.text), first_error(folder)
-            found[node] = (with_error(own, error), error.path) if error else (own, None)
-        return found
+            read, error = symptoms(log.text), first_error(folder)
+            reported[node] = (with_error(read, error), error.path) if error else (read, None)
+        return reported
 
     @cached_property
     def by_node(self) -> dict[str, list[Symptom]]:
-        """The symptoms of each node with a log; an error reported by its processes comes first."""
-        return {node: own for node, (own, _) in self._reported.items()}
+        """Each node's symptoms; an error reported by its processes comes first."""
+        return {node: reported for node, (reported, _) in self._reported.items()}
 
     def error_of(self, node: str) -> Path | None:
-        """Return the file with the error that a node's processes reported."""
         return self._reported[node][1] if node in self._reported else None
 
     @cached_property
     def first(self) -> tuple[str, Symptom] | None:
-        """The node and the line of the first cause; None without a symptom."""
+        """The node and the line of the first cause."""
         return first_cause(self.by_node, self.ends)
 
     @property
@@ -80,8 +79,8 @@ class AttemptEvidence:
         return self.first[0] if self.first else ended_first(self.ends)
 
     def is_like(self, other: AttemptEvidence) -> bool:
-        """Return whether two attempts failed by the same exit codes and the same cause, on
-        whichever node."""
+        """Return whether two attempts failed by the same exit codes and cause, on whichever
+        node."""
         return self._codes == other._codes and self._cause == other._cause
 
     @property
@@ -95,7 +94,7 @@ class AttemptEvidence:
 
 
 class FailedAttempts:
-    """The failed attempts of a set; of a complete set those of the runs that it gave up."""
+    """The failed attempts of a set; of a complete set those of runs without a result."""
 
     def __init__(self, files: SetEvidence, picture: SetPicture) -> None:
         self.files, self.picture = files, picture
@@ -122,7 +121,7 @@ class FailedAttempts:
         return AttemptEvidence(self.files, newest)
 
     def by_job(self, last: AttemptEvidence) -> list[list[AttemptEvidence]]:
-        """Return the newest failed attempts of an attempt's run by job, its own job last."""
+        """Return the newest failed attempts of an attempt's run, by job, its own job last."""
         jobs: dict[str, list[AttemptEvidence]] = {}
         for number in self.files.attempts_of(last.record.run)[-_MOST_TRIED:]:
             record = self.files.attempt(last.record.run, number)
@@ -130,22 +129,22 @@ class FailedAttempts:
                 is_last = number == last.record.attempt
                 attempt = last if is_last else AttemptEvidence(self.files, record)
                 jobs.setdefault(record.job_id, []).append(attempt)
-        own = jobs.pop(last.record.job_id, [last])
-        return [*jobs.values(), own]
+        attempts = jobs.pop(last.record.job_id, [last])
+        return [*jobs.values(), attempts]
 
 
 def failed_alone(node: str, attempts: Sequence[AttemptEvidence]) -> bool:
-    """Return whether one node failed in each of several attempts, and no other node as it did."""
+    """Return whether one node, and no other, failed alike in several attempts."""
     if len(attempts) < 2 or not node:
         return False
     code = attempts[-1].record.exit_codes.get(node)
-    if not code:  # of programs that end with 0 when they fail, only the order is known
+    if not code:  # if programs end with 0 when they fail, only the order is known
         return all(attempt.first_node == node for attempt in attempts)
     return all(_nodes_with(code, attempt.record) == [node] for attempt in attempts)
 
 
 def failed_in(attempts: Sequence[AttemptEvidence]) -> str:
-    """Return the node that failed alone in all attempts of a job, "" if there is none."""
+    """Return the node that failed alone in all attempts of a job, or ""."""
     node = attempts[-1].first_node
     return node if failed_alone(node, attempts) else ""
 

@@ -1,6 +1,6 @@
-"""Bounded reading of the files in a set folder: regular files only, and every problem as a Finding.
+"""Bounded reading of the files in a set folder: regular files only, every problem as a Finding.
 
-A missing file is no problem: a new set has hardly any file.
+A missing file is no problem: a new set has hardly any.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Findings(list[Finding]):
             self.append(finding)
 
     def record(self, kind: type[R], path: Path | str) -> R | None:
-        """Return the record in a file; None if it is missing, or unusable, which is noted."""
-        found = read(kind, path)
-        if isinstance(found, Finding):
-            self.put(found)
+        """Return the record in a file; None if missing, or unusable, which is noted."""
+        record = read(kind, path)
+        if isinstance(record, Finding):
+            self.put(record)
             return None
-        return found
+        return record
 
     def json(self, path: Path | str) -> dict[str, Any]:
         """Return the JSON object in a file, {} if missing."""
@@ -74,20 +74,20 @@ class Findings(list[Finding]):
 
     def names(self, folder: Path | str) -> list[str]:
         """Return the visible names in a folder, in order; [] without the folder."""
-        found: list[str] = []
+        names: list[str] = []
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if len(found) == MOST_NAMES:
+                    if len(names) == MOST_NAMES:
                         self.add(folder, f"has more than {MOST_NAMES} files; the rest is left out")
                         break
                     if not entry.name.startswith("."):
-                        found.append(entry.name)
+                        names.append(entry.name)
         except FileNotFoundError:
             return []
         except OSError as error:
             self.add(folder, f"cannot be read: {error.strerror or error}")
-        return sorted(found)
+        return sorted(names)
 
     def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
         """Return the rising numbers k of the files or folders `<prefix><k><suffix>` in a folder."""
@@ -101,6 +101,5 @@ def is_inside(path: Path | str, folder: Path) -> bool:
 
 
 def is_node_name(name: str) -> bool:
-    """Return whether `name` is a possible node name: it goes to terminals and into pages
-    unchanged."""
+    """Return whether `name` may name a node: it goes unchanged to terminals and pages."""
     return 0 < len(name) <= 255 and name.isprintable()

@@ -8,7 +8,7 @@ from orchestrator.evidence.sets import SetEvidence
 
 
 def captured(evidence: SetEvidence, members: Collection[str]) -> dict[str, str]:
-    """Return the values of `members` that are equal on all nodes with a value, as text."""
+    """Return the values of `members` that are equal on all nodes with a value."""
     answers: dict[str, set[str]] = {}
     for node in evidence.node_folders:
         for name, value in evidence.findings.json(

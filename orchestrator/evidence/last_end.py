@@ -1,4 +1,4 @@
-"""Why the last job of a set ended: by the logs of its nodes, its output, Slurm and the loop."""
+"""Why the last job of a set ended: by its nodes' logs, its output, the scheduler and the loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 from orchestrator.causes.cause import ECHO, MACHINE, MENTION, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.causes.first import first_cause, known, sentence
-from orchestrator.causes.forms import is_job_cancelled, is_of_slurm, is_outer_end
+from orchestrator.causes.forms import is_job_cancelled, is_of_scheduler, is_outer_end
 from orchestrator.causes.lines import cause_in, meaning
 from orchestrator.causes.prefixes import stream_of, without_prefixes
 from orchestrator.causes.reading import Symptom, symptoms
@@ -36,34 +36,31 @@ from orchestrator.onnode.kernel.log_ends import read_log_ends
 from orchestrator.onnode.kernel.node_names import ALL_NODES
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.scheduler import advice
-from orchestrator.scheduler.slurm_reasons import REASONS, refused_step
+from orchestrator.scheduler.reasons import TIME_LIMIT, cause_of, ends_job, refused_step
 from orchestrator.words import count
 
 _NODES = re.compile(rf"({ALL_NODES}|nodes? \S+)")
 _CHECK = re.compile(r"check \w+: (.*)")
 _ENGINE = re.compile(r"(?:cannot pull|the container ended at once:) (.*)", re.DOTALL)
 """The engine's error follows, in a program's words."""
-_SLURM_ENDS = ("time_limit", "cancelled", "preempted")
-"""How a job ended, not why."""
 
 _SourceReport = tuple[Cause, str, list[Proof], str]
-"""The report of a source: the cause, the sentence, its evidence, and the node ("" if none)."""
+"""The report of a source: cause, sentence, evidence, and node ("" if none)."""
 
 
 class LastEnd:
-    """The end of a set's last job. `attempt`: its newest failed attempt, None without any."""
+    """The end of a set's last job. `attempt`: its newest failed attempt."""
 
     def __init__(self, wording: Wording, quotes: Quotes, attempt: AttemptEvidence | None) -> None:
         self.files, self.picture = wording.files, wording.picture
         self.wording, self.quotes, self.attempt = wording, quotes, attempt
 
     def explain(self) -> Explanation:
-        """Explain the end by the deepest source: a line of the logs counts before others of its
-        grade."""
+        """Explain the end by the deepest source: of a grade, a line of the logs comes first."""
         attempt = self.attempt
         first = attempt.first if attempt else None
         cause = known(first[1]) if first else None
-        if first is not None and first[1].grade == MENTION and (end := self._by_slurm()):
+        if first is not None and first[1].grade == MENTION and (end := self._by_job_end()):
             return end
         if first is None or cause is None or cause.grade > PROGRAM:
             seen = first[1] if first else None
@@ -92,27 +89,27 @@ class LastEnd:
     def _by_other_sources(
         self, deeper_than: int | None, seen: Symptom | None
     ) -> Explanation | None:
-        """Explain the end by Slurm, the job's output, the loop and its checks, if it is deeper
-        than the logs. A program that raised an exception had been started."""
+        """Explain the end by the scheduler, the job's output, the loop or its checks, if that is
+        deeper than the logs. A program that raised an exception had been started."""
         began = seen is not None and seen.raised and seen.grade <= PROGRAM
         for report in self._other_sources():
             cause, _, proofs, _ = report
-            if deeper_than is not None and deeper_than <= SYMPTOM and cause.name in _SLURM_ENDS:
+            if deeper_than is not None and deeper_than <= SYMPTOM and ends_job(cause):
                 continue
-            by_slurm = bool(proofs) and is_of_slurm(proofs[0].text)
-            if began and (cause.name in OUTER or (by_slurm and cause.grade == PROGRAM)):
+            by_scheduler = bool(proofs) and is_of_scheduler(proofs[0].text)
+            if began and (cause.name in OUTER or (by_scheduler and cause.grade == PROGRAM)):
                 continue
             if deeper_than is None or cause.grade < deeper_than:
                 return self._explained(report)
         return None
 
-    def _by_slurm(self) -> Explanation | None:
-        """Explain the end by Slurm's end of the whole job; its steps the loop cancels, too."""
+    def _by_job_end(self) -> Explanation | None:
+        """Explain the end by the scheduler's end of the whole job; the loop cancels steps, too."""
         for report in self._other_sources():
             cause, _, proofs, _ = report
             if cause.name == "cancelled" and not any(is_job_cancelled(it.text) for it in proofs):
                 continue
-            if cause.name in _SLURM_ENDS:
+            if ends_job(cause):
                 return self._explained(report)
         return None
 
@@ -120,7 +117,7 @@ class LastEnd:
         return self.wording.explain(*report, self.attempt.record if self.attempt else None)
 
     def _other_sources(self) -> Iterator[_SourceReport]:
-        # Slurm prints "CANCELLED" for every step that the loop ends, so an echo counts last.
+        # A step that the loop ends looks cancelled, so an echo counts last.
         output = self._cause_of_output()
         if output is not None and output[0].grade < ECHO:
             yield output
@@ -167,21 +164,20 @@ class LastEnd:
 
     @property
     def _started_job(self) -> JobRecord | None:
-        """The record of the job in charge: None if that never started, as after a resume."""
+        """The record of the job in charge; None if that never started, as after a resume."""
         return None if self.files.awaited else self.files.job
 
     def _of_a_lost_job(self) -> Iterator[_SourceReport]:
-        """Yield Slurm's reason. Without a record of its own, the job ended before it began."""
+        """Yield the scheduler's reason. A job without a record ended before it began."""
         picture, job = self.picture, self._started_job
         if picture.state != "lost":
             return
-        cause = cause_in(f"{picture.job_state} {'' if job else picture.reason}", REASONS)
+        cause = cause_of(f"{picture.job_state} {'' if job else picture.reason}")
         if cause and (cause.grade == MACHINE or not job):
             text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
             yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, shortened(text))], ""
 
     def _of_excluded_nodes(self) -> Iterator[_SourceReport]:
-        """Yield why the last job excluded nodes."""
         began = self.files.job.started_ms if self.files.job else 0
         events = self.files.layout.events(self.picture.job_id or "0")
         for aside in read_job_notes(self.files).aside:
@@ -195,7 +191,7 @@ class LastEnd:
                 yield cause, sentence(cause, aside.node), [proof], aside.node
 
     def _of_reasons(self) -> Iterator[_SourceReport]:
-        """Yield the reasons in the records of the attempt and of the job."""
+        """Yield the reasons in the attempt's and the job's records."""
         layout, job = self.files.layout, self._started_job
         records = []
         if self.attempt:
@@ -213,16 +209,15 @@ class LastEnd:
         picture = self.picture
         if picture.state != "time_limit":
             return
-        cause = next(cause for cause in REASONS if cause.name == "time_limit")
         text = f"{picture.done} of {count(len(picture.runs), 'run')} done"
         if not self.files.finished:
             text = "no run of the last job ended in time"
-        yield cause, text, [Proof("", 0, picture.reason)] if picture.reason else [], ""
+        yield TIME_LIMIT, text, [Proof("", 0, picture.reason)] if picture.reason else [], ""
 
     # ---- no source has a known cause
 
     def _unknown(self, first: tuple[str, Symptom] | None) -> Explanation:
-        """Quote the lines that were found, and name the place to look at first."""
+        """Quote the lines, and name the place to check first."""
         record = self.attempt.record if self.attempt else None
         logs = self.attempt.logs if self.attempt else {}
         node = self.attempt.first_node if self.attempt else ""
@@ -232,10 +227,10 @@ class LastEnd:
             proofs += self.quotes.context(logs[first[0]], first[1].offset)
         reason = record.reason if record and record.reason else self.picture.reason
         remedy = ""
-        found = self._in_output
-        if found and (first is None or _is_deeper(found[0], first[1])):
-            first, proofs, record = None, found[1], None
-            reason = without_prefixes(found[0].text).strip()
+        output_line = self._in_output
+        if output_line and (first is None or _is_deeper(output_line[0], first[1])):
+            first, proofs, record = None, output_line[1], None
+            reason = without_prefixes(output_line[0].text).strip()
             remedy = "look at the lines around it in the job's output"
         if first and first[1].offset >= 0 and first[1].grade < ECHO:
             reason = f"{_who(first)} failed first: {without_prefixes(first[1].text).strip()}"
@@ -268,7 +263,7 @@ class LastEnd:
 
 
 def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
-    """Return the grade that other sources must be deeper than; None if any of them counts."""
+    """Return the grade that other sources must be deeper than; None if any counts."""
     if symptom is None or (cause is None and symptom.grade >= ECHO):
         return None
     return ECHO if cause is None else symptom.grade
@@ -277,7 +272,7 @@ def _deeper_than(symptom: Symptom | None, cause: Cause | None) -> int | None:
 def _is_deeper(output: Symptom, log: Symptom) -> bool:
     """Return whether a line of the job's output explains more than a line of a node's log.
 
-    How Slurm ended the job does not, if a rank had failed before.
+    The end of the job does not, if a rank had failed before.
     """
     if log.grade <= SYMPTOM and is_outer_end(output.text):
         return False
@@ -285,7 +280,7 @@ def _is_deeper(output: Symptom, log: Symptom) -> bool:
 
 
 def _cause_of_reason(reason: str) -> Cause | None:
-    """Return the cause that the loop's reason names: its own, the engine's, or a check's."""
+    """Return the cause in the loop's reason: its own, the engine's, or a check's."""
     cause = cause_in(reason, LOOP_CAUSES)
     if cause is None and (engine := _ENGINE.search(reason)):
         cause = BY_NAME.get(meaning(engine[1], ())[0])
@@ -295,7 +290,7 @@ def _cause_of_reason(reason: str) -> Cause | None:
 
 
 def _who(first: tuple[str, Symptom]) -> str:
-    """Return the node of a line, and its rank if the line has a rank."""
+    """Return a line's node, and its rank if it has one."""
     node, symptom = first
     rank = stream_of(symptom.text, without_prefixes(symptom.text))
     return f"{node} ({rank})" if rank else node

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def held_by(
     layout: Layout, viewer: Holder, jobs: Mapping[str, Job], world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:
-    """Return the holder of the set and its verdict; None without a holder. `jobs` are those of
-    the scheduler."""
+    """Return the holder of the set and its verdict. `jobs` are the scheduler's."""
     try:
         return look(
             layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world

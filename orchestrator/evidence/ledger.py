@@ -1,4 +1,4 @@
-"""The ledger of a set compared with itself and with the set: every record or file that differs."""
+"""The ledger of a set compared with itself and with the set."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from orchestrator.onnode.kernel.records import RunRecord, checked
 from orchestrator.onnode.kernel.regular import last_bytes, open_regular, read_bytes
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
+from orchestrator.scheduler.advice import SCHEDULER
 from orchestrator.words import count
 
 CLOCK_STEP_MS = 86_400_000
 OUTPUT_BYTES = 64 << 10
 """Read at the end of a job's output."""
 ENVIRONMENT_BYTES = 16 << 20
-"""No kernel hands on more to a program (execve(2): a quarter of the stack's limit, at most 6
-MiB)."""
+"""No kernel passes more to a program (execve(2): a quarter of the stack's limit, at most 6 MiB)."""
 JOB_ID = re.compile(r"[\w.-]{1,100}")
 _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 """A line of the loop. Nodes' texts in such lines have other words before them."""
@@ -34,8 +34,7 @@ _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A problem of a record (by its number, 0 if missing) or a file (relative to the set, "" if
-    missing)."""
+    """A problem of a record (its number, or 0) or a file (relative to the set, or "")."""
 
     record: int
     file: str
@@ -49,7 +48,7 @@ class Mismatch:
 
 
 class Anchor(NamedTuple):
-    """A head kept outside of the ledger. `source`: job comment, job output, or head."""
+    """A head kept elsewhere. `source`: job comment, job output, or head."""
 
     source: str
     job_id: str
@@ -57,7 +56,7 @@ class Anchor(NamedTuple):
 
     def __str__(self) -> str:
         return {
-            "job comment": f"the comment of job {self.job_id} in Slurm",
+            "job comment": f"the comment of job {self.job_id} in {SCHEDULER}",
             "job output": f"the output of job {self.job_id} (job_{self.job_id}.out)",
         }.get(self.source, f"--head {self.head}")
 
@@ -67,9 +66,8 @@ class LedgerVerdict:
     """`head` covers all records; `torn`: the last line is unfinished, and the next record will
     cover it.
 
-    `compared`: heads that the ledger was compared with, besides those in the set's own records; if
-    empty, only with itself. `clock`: records with a time long before that of the previous record.
-    The chain proves their order, so the set stays valid.
+    `compared`: other heads than those in the set's records. `clock`: records with a time long
+    before that of the previous record. The chain proves their order, so the set stays valid.
     """
 
     head: str
@@ -86,8 +84,8 @@ class LedgerVerdict:
 
 
 def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
-    """Compare a set's ledger with itself, with the set, and with heads kept elsewhere: in the
-    output of its jobs, and `outside`. Never raises: an unreadable file is a problem."""
+    """Compare a set's ledger with itself, with the set, and with heads kept elsewhere: in its jobs'
+    output, and `outside`. Never raises: an unreadable file is a problem."""
     try:
         entries, torn = ledger.read(root)
     except OSError as error:
@@ -114,18 +112,18 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
         *_results(whole, evidence),
     ]
     # Several records of one file, such as an attempt's start and end, have the same problem.
-    found: dict[str, Mismatch] = {}
+    different: dict[str, Mismatch] = {}
     for problem in problems:
-        found.setdefault(str(problem), problem)
+        different.setdefault(str(problem), problem)
     copy_of, clock = ledger.original(root, whole), tuple(_clock_steps(whole))
     return LedgerVerdict(
-        ledger.head(whole), len(whole), torn, copy_of, tuple(found.values()), clock, anchors
+        ledger.head(whole), len(whole), torn, copy_of, tuple(different.values()), clock, anchors
     )
 
 
 def printed(evidence: SetEvidence) -> list[Anchor]:
-    """Return the heads in the last lines that the jobs of a set have printed."""
-    found = list[Anchor]()
+    """Return the heads in the last lines of the jobs' outputs."""
+    anchors = list[Anchor]()
     for job in evidence.jobs:
         try:
             text = last_bytes(evidence.layout.job_output(job.job_id), OUTPUT_BYTES)
@@ -133,12 +131,11 @@ def printed(evidence: SetEvidence) -> list[Anchor]:
             continue
         lines = (_PRINTED.match(line) for line in text.decode("utf-8", "replace").splitlines())
         heads = [head for line in lines if line for head in ledger.marked(line[1])]
-        found += (Anchor("job output", job.job_id, head) for head in heads)
-    return found
+        anchors += (Anchor("job output", job.job_id, head) for head in heads)
+    return anchors
 
 
 def head_of(root: Path) -> str:
-    """Return the head of a set's ledger, "" if missing."""
     try:
         entries, torn = ledger.read(root)
     except OSError:
@@ -147,60 +144,60 @@ def head_of(root: Path) -> str:
 
 
 def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield lines that do not follow from the previous line, with or without void ones: the writer
-    of the line may have read the ledger before those were written."""
+    """Yield lines that do not follow from the previous line, with or without void ones: their
+    writer may have read the ledger before those were written."""
     expected, before, stands = 1, "", ""
-    for index, one in enumerate(entries):
-        if not one.kind:
+    for index, entry in enumerate(entries):
+        if not entry.kind:
             follower = entries[index + 1] if index + 1 < len(entries) else None
-            covered = one.void or (
+            covered = entry.void or (
                 follower is not None
-                and (not follower.kind or (follower.torn and follower.prev == one.hash))
+                and (not follower.kind or (follower.torn and follower.prev == entry.hash))
             )
             if not covered:
                 yield Mismatch(
-                    expected, "", f"line {one.line} is no record; it was changed, or added"
+                    expected, "", f"line {entry.line} is no record; it was changed, or added"
                 )
-            before = one.hash
-            stands = stands if one.void else before
+            before = entry.hash
+            stands = stands if entry.void else before
             continue
-        if one.number > expected:
-            for number in range(expected, min(one.number, expected + 100)):
+        if entry.number > expected:
+            for number in range(expected, min(entry.number, expected + 100)):
                 yield Mismatch(number, "", "is missing")
-        elif one.number < expected:
+        elif entry.number < expected:
             yield Mismatch(
-                one.number,
+                entry.number,
                 "",
-                f"stands in line {one.line}, behind record {expected - 1}: inserted, or moved",
+                f"stands in line {entry.line}, behind record {expected - 1}: inserted, or moved",
             )
-        elif one.prev not in (before, stands):
+        elif entry.prev not in (before, stands):
             yield Mismatch(
-                max(1, one.number - 1),
+                max(1, entry.number - 1),
                 "",
-                f"is not the one that record {one.number} follows: it was changed",
+                f"is not the one that record {entry.number} follows: it was changed",
             )
-        expected, before = max(expected, one.number + 1), one.hash
+        expected, before = max(expected, entry.number + 1), entry.hash
         stands = before
 
 
 def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield the records before which a clock was set back. Clocks of several hosts differ by
-    less than CLOCK_STEP_MS."""
-    for before, one in pairwise(one for one in entries if one.kind):
-        if one.time_ms < before.time_ms - CLOCK_STEP_MS:
+    """Yield the records before which a clock was set back. Clocks of hosts differ by less than
+    CLOCK_STEP_MS."""
+    for before, entry in pairwise(entry for entry in entries if entry.kind):
+        if entry.time_ms < before.time_ms - CLOCK_STEP_MS:
             times = (
-                f"{_utc(one.time_ms)}, is before that of record {before.number}, "
+                f"{_utc(entry.time_ms)}, is before that of record {before.number}, "
                 f"{_utc(before.time_ms)}"
             )
             yield Mismatch(
-                one.number,
+                entry.number,
                 "",
                 f"its time, {times}: a clock was wrong; the order of the records holds",
             )
 
 
 def _utc(time_ms: int) -> str:
-    """Return a time to the minute; as a number outside any calendar."""
+    """Return a time to the minute, or a number outside any calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_ms / 1000))
     except (OverflowError, ValueError, OSError):
@@ -208,15 +205,14 @@ def _utc(time_ms: int) -> str:
 
 
 def _known(evidence: SetEvidence, anchors: Iterable[Anchor]) -> list[tuple[str, str]]:
-    """Return who knows a head, and the head."""
+    """Return pairs: where a head is kept, and the head."""
     known = [(f"jobs/{job.job_id}.json", job.ledger) for job in evidence.jobs]
-    known += [(f"submissions/{one.number}.json", one.ledger) for one in evidence.submissions]
+    known += [(f"submissions/{asked.number}.json", asked.ledger) for asked in evidence.submissions]
     return known + [(str(anchor), anchor.head) for anchor in anchors]
 
 
 def _anchors(entries: list[LedgerRecord], known: list[tuple[str, str]]) -> Iterator[Mismatch]:
-    """Yield records that differ from known ones."""
-    hashes = {one.number: one.hash for one in entries}
+    hashes = {entry.number: entry.hash for entry in entries}
     for file, text in known:
         number, _, sha = text.partition(" ")
         if not text:
@@ -231,23 +227,23 @@ def _anchors(entries: list[LedgerRecord], known: list[tuple[str, str]]) -> Itera
 
 
 def _of(entries: Iterable[LedgerRecord], kind: str) -> list[LedgerRecord]:
-    return [one for one in entries if one.kind == kind]
+    return [entry for entry in entries if entry.kind == kind]
 
 
 def _repeated(entries: list[LedgerRecord], what: str, *members: str) -> Iterator[Mismatch]:
-    """Yield records that repeat the subject of another record."""
+    """Yield records with the subject of an earlier record."""
     seen: Counter[tuple[str, ...]] = Counter()
-    for one in entries:
-        key = tuple(str(one.data.get(name)) for name in members)
+    for entry in entries:
+        key = tuple(str(entry.data.get(name)) for name in members)
         if seen[key]:
-            yield Mismatch(one.number, "", f'unexpected second "{what}" record')
+            yield Mismatch(entry.number, "", f'unexpected second "{what}" record')
         seen[key] += 1
 
 
 def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     made = _of(entries, "declare")
-    for one in made[1:]:
-        yield Mismatch(one.number, "", "is one more declaration: it was inserted")
+    for entry in made[1:]:
+        yield Mismatch(entry.number, "", "is one more declaration: it was inserted")
     record = ledger.declared(entries)
     if record is None:
         yield Mismatch(1, "", "the set's declaration is missing, or cannot be used")
@@ -272,21 +268,20 @@ def _declaration(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
 
 
 def _extensions(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
-    """Yield extensions to no more runs than before, and runs that started before they were
-    declared."""
+    """Yield extensions to no more runs, and runs started before they were declared."""
     first = ledger.declared(_of(entries, "declare"))
     runs = first.nexp if first else 0
-    for one in entries:
-        if one.kind == "extend":
-            _, more = ledger.extensions([one])[0]
+    for entry in entries:
+        if entry.kind == "extend":
+            _, more = ledger.extensions([entry])[0]
             if more <= runs:
                 text = f"extends the set to {count(more, 'run')} of {runs}"
-                yield Mismatch(one.number, "", f"{text}: it was inserted, or changed")
+                yield Mismatch(entry.number, "", f"{text}: it was inserted, or changed")
             runs = max(runs, more)
-        elif one.kind == "attempt" and _number(one, "run") > runs:
+        elif entry.kind == "attempt" and _number(entry, "run") > runs:
             declared = "1 run was" if runs == 1 else f"{runs} runs were"
-            text = f"run {_number(one, 'run')} started when {declared} declared"
-            yield Mismatch(one.number, "", text)
+            text = f"run {_number(entry, 'run')} started when {declared} declared"
+            yield Mismatch(entry.number, "", text)
 
 
 def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> Iterator[Mismatch]:
@@ -307,29 +302,29 @@ def _bundle(entries: list[LedgerRecord], evidence: SetEvidence, sha256: str) -> 
 
 
 def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    asked = {one.number: one for one in evidence.submissions}
+    asked = {entry.number: entry for entry in evidence.submissions}
     said = _of(entries, "submit")
-    for one in said:
-        found, file = (
-            asked.get(_number(one, "number")),
-            f"submissions/{_number(one, 'number')}.json",
+    for entry in said:
+        submission, file = (
+            asked.get(_number(entry, "number")),
+            f"submissions/{_number(entry, 'number')}.json",
         )
-        if found is None:
-            yield Mismatch(one.number, file, "missing, but listed in the ledger")
-        elif found.settled and (found.state, found.job_id) != (
-            one.data.get("state"),
-            one.data.get("job_id"),
+        if submission is None:
+            yield Mismatch(entry.number, file, "missing, but listed in the ledger")
+        elif submission.settled and (submission.state, submission.job_id) != (
+            entry.data.get("state"),
+            entry.data.get("job_id"),
         ):
             yield Mismatch(
-                one.number,
+                entry.number,
                 file,
-                f"differs from the ledger: {found.state} {found.job_id}",
+                f"differs from the ledger: {submission.state} {submission.job_id}",
             )
     yield from _repeated(said, "submission", "number", "state", "job_id")
     yield from _repeated(_of(entries, "cancel"), "cancel", "number", "job_id")
     known, ended = (
-        {_number(one, "number") for one in said},
-        {_number(one, "number") for one in _of(entries, "cancel")},
+        {_number(entry, "number") for entry in said},
+        {_number(entry, "number") for entry in _of(entries, "cancel")},
     )
     for number, record in asked.items():
         file = f"submissions/{number}.json"
@@ -337,60 +332,64 @@ def _submissions(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator
             yield Mismatch(0, file, "not in the ledger: its record was dropped")
         if record.cancelled_ms and number not in ended:
             yield Mismatch(0, file, "cancelled, but not in the ledger: its record was dropped")
-    for one in _of(entries, "cancel"):
-        was = asked.get(_number(one, "number"))
-        if was is None or was.job_id != one.data.get(
+    for entry in _of(entries, "cancel"):
+        was = asked.get(_number(entry, "number"))
+        if was is None or was.job_id != entry.data.get(
             "job_id"
         ):  # `cancel` may have been killed before it noted that
             yield Mismatch(
-                one.number,
+                entry.number,
                 "",
                 "cancel of an unknown submission: inserted or changed",
             )
 
 
 def _environments(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    """Yield environments of jobs that differ from the ledger, each before the job's first run."""
-    for one in _of(entries, "job"):
-        job_id, sha256 = one.data.get("job_id"), one.data.get("environment")
+    """Yield environments of jobs that differ from the ledger."""
+    for entry in _of(entries, "job"):
+        job_id, sha256 = entry.data.get("job_id"), entry.data.get("environment")
         if not (isinstance(job_id, str) and JOB_ID.fullmatch(job_id) and sha256):
             continue
-        path = evidence.layout.job_environment(job_id, _number(one, "restart"))
+        path = evidence.layout.job_environment(job_id, _number(entry, "restart"))
         file = f"{path.parent.name}/{path.name}"
         try:
             unpack = zlib.decompressobj(31)  # a gzip header
             text = unpack.decompress(read_bytes(path, ENVIRONMENT_BYTES), ENVIRONMENT_BYTES)
             whole = unpack.eof and not unpack.unused_data
             if not whole or hashlib.sha256(text).hexdigest() != sha256:
-                yield Mismatch(one.number, file, "differs from the recorded environment of the job")
+                yield Mismatch(
+                    entry.number, file, "differs from the recorded environment of the job"
+                )
         except FileNotFoundError:
-            yield Mismatch(one.number, file, "missing, but listed in the ledger")
+            yield Mismatch(entry.number, file, "missing, but listed in the ledger")
         except (OSError, zlib.error) as error:
             reason = error.strerror if isinstance(error, OSError) else "not as it was compressed"
-            yield Mismatch(one.number, file, f"cannot be read: {reason}")
+            yield Mismatch(entry.number, file, f"cannot be read: {reason}")
 
 
 def _attempts(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
     states = {key: evidence.attempt(*key) for key in evidence.tried}
     began, ended = _of(entries, "attempt"), _of(entries, "end")
-    for one in (*began, *ended):
-        key = _number(one, "run"), _number(one, "attempt")
+    for entry in (*began, *ended):
+        key = _number(entry, "run"), _number(entry, "attempt")
         state, file = states.get(key), f"runs/{key[0]}/attempt_{key[1]}/state.json"
         if key not in states:
-            yield Mismatch(one.number, file, "missing, but listed in the ledger")
+            yield Mismatch(entry.number, file, "missing, but listed in the ledger")
         elif state is None:
             text = "cannot be used; `orchestrator resume` restores it from the ledger"
-            yield Mismatch(one.number, file, text)
-        elif one.kind == "attempt" and any(
-            one.data.get(name) != getattr(state, name) for name in ("seed", "nodes")
+            yield Mismatch(entry.number, file, text)
+        elif entry.kind == "attempt" and any(
+            entry.data.get(name) != getattr(state, name) for name in ("seed", "nodes")
         ):
-            yield Mismatch(one.number, file, "seed or nodes differ from the ledger")
-        elif one.kind == "end" and (differs := _differing(one.data.get("state"), state)):
-            yield Mismatch(one.number, file, f"{', '.join(differs)} differ from the ledger")
+            yield Mismatch(entry.number, file, "seed or nodes differ from the ledger")
+        elif entry.kind == "end" and (differs := _differing(entry.data.get("state"), state)):
+            yield Mismatch(entry.number, file, f"{', '.join(differs)} differ from the ledger")
     yield from _repeated(began, "attempt started", "run", "attempt")
     yield from _repeated(ended, "attempt ended", "run", "attempt")
-    known = {kind: {(_number(one, "run"), _number(one, "attempt")) for one in of} for kind, of in
-             (("begin", began), ("end", ended))}  # fmt: skip
+    known = {
+        kind: {(_number(entry, "run"), _number(entry, "attempt")) for entry in of_kind}
+        for kind, of_kind in (("begin", began), ("end", ended))
+    }
     for (run, attempt), state in states.items():
         file = f"runs/{run}/attempt_{attempt}/state.json"
         if (run, attempt) not in known["begin"]:
@@ -416,30 +415,32 @@ def _differing(data: Any, state: RunRecord) -> list[str]:
 
 
 def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mismatch]:
-    said = {_number(one, "run"): one for one in _of(entries, "result")}
-    ends = {(_number(one, "run"), _number(one, "attempt")): one for one in _of(entries, "end")}
-    for one in _of(entries, "result"):
-        run, attempt = _number(one, "run"), _number(one, "attempt")
+    said = {_number(entry, "run"): entry for entry in _of(entries, "result")}
+    ends = {
+        (_number(entry, "run"), _number(entry, "attempt")): entry for entry in _of(entries, "end")
+    }
+    for entry in _of(entries, "result"):
+        run, attempt = _number(entry, "run"), _number(entry, "attempt")
         file = f"runs/{run}/result_{run}.txt"
         try:
             size = evidence.layout.result(run).stat().st_size
         except OSError:
-            yield Mismatch(one.number, file, "missing, but listed in the ledger")
+            yield Mismatch(entry.number, file, "missing, but listed in the ledger")
             continue
-        if size != one.data.get("bytes") or (
-            _sha256(evidence.layout.result(run)) != one.data.get("sha256")
+        if size != entry.data.get("bytes") or (
+            _sha256(evidence.layout.result(run)) != entry.data.get("sha256")
         ):
-            yield Mismatch(one.number, file, "differs from the published file")
+            yield Mismatch(entry.number, file, "differs from the published file")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
         if attempt and isinstance(state, dict) and state.get("outcome") not in DONE:
-            yield Mismatch(one.number, file, f"is of attempt {attempt}, which has no result")
-        log = evidence.layout.node_log(run, attempt, _number(one, "rank", -1))
+            yield Mismatch(entry.number, file, f"is of attempt {attempt}, which has no result")
+        log = evidence.layout.node_log(run, attempt, _number(entry, "rank", -1))
         if (
-            _number(one, "rank", -1) >= 0
+            _number(entry, "rank", -1) >= 0
             and log.exists()
             and evidence.layout.result(run).stat().st_size < log.stat().st_size
         ):
-            yield Mismatch(one.number, file, "is shorter than the log that it was made of")
+            yield Mismatch(entry.number, file, "is shorter than the log that it was made of")
     yield from _repeated(list(_of(entries, "result")), "result", "run", "attempt", "sha256")
     runs = evidence.findings.numbers(evidence.layout.runs)
     for run in runs:
@@ -451,13 +452,13 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
             )
 
 
-def _number(one: LedgerRecord, name: str, otherwise: int = 0) -> int:
-    value = one.data.get(name)
+def _number(entry: LedgerRecord, name: str, otherwise: int = 0) -> int:
+    value = entry.data.get(name)
     return value if type(value) is int and abs(value) < 1 << 31 else otherwise
 
 
 def _sha256(path: Path) -> str:
-    """Return the hash of a file; "" if it is unreadable."""
+    """Return a file's hash; "" if unreadable."""
     try:
         whole = hashlib.sha256()
         with open_regular(path) as file:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import RunSet, SetEvidence, going
+from orchestrator.evidence.training_log import training_log
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.regular import open_regular
@@ -24,22 +24,19 @@ PAUSE_S = 0.5
 
 
 def newest_runs(evidence: SetEvidence, nexp: int) -> list[int]:
-    """Return the current or last runs of the last job; without its record the last run with an
-    attempt; or 0."""
+    """Return the last job's current or last runs; without its record the last run with an attempt,
+    or 0."""
     runs = [run for run, _ in going(evidence.job)] if evidence.job is not None else []
-    found = sorted({min(run, nexp) for run in runs if run and evidence.attempts_of(run)})
-    return found or [max((run for run, _ in evidence.tried if run <= nexp), default=0)]
+    active = sorted({min(run, nexp) for run in runs if run and evidence.attempts_of(run)})
+    return active or [max((run for run, _ in evidence.tried if run <= nexp), default=0)]
 
 
 def run_logs(run_set: RunSet, run: int | None, attempt: int | None, node: str) -> list[Path]:
-    """Return the log of one node in one attempt, without a run those of all active runs. Raises
-    UsageError with the choices.
-
-    `node` "": the node that logs for all.
-    """
+    """Return one node's log of an attempt, without a run those of all active runs. `node` "": the
+    node that logs for all. Raises UsageError with the choices."""
     evidence = SetEvidence(run_set.layout.root)
     runs = newest_runs(evidence, run_set.record.nexp) if run is None else [run]
-    return [_run_log(run_set, evidence, one, attempt, node) for one in runs]
+    return [_run_log(run_set, evidence, number, attempt, node) for number in runs]
 
 
 def _run_log(
@@ -63,13 +60,12 @@ def _run_log(
     return (
         layout.node_log(chosen, number, rank_of(layout, chosen, number, node))
         if node
-        else telling_log(layout, chosen, number)
+        else training_log(layout, chosen, number)
     )
 
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
-    """Return the rank of `node`, a rank or a name, in an attempt. Raises UsageError with the
-    choices."""
+    """Return the rank of `node`, a rank or a name. Raises UsageError with the choices."""
     record = read(RunRecord, layout.attempt_state(run, attempt))
     names = record.nodes if isinstance(record, RunRecord) else []
     if node in names:
@@ -80,12 +76,12 @@ def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
 
 
 def empty_lines(run_set: RunSet, path: Path) -> list[str]:
-    """Return that the log is empty, the nodes of its attempt with lines, and a command that shows
-    such a log."""
-    found = _OF_NODE.fullmatch(str(path.relative_to(run_set.layout.root)))
-    if found is None:
+    """Return lines: the log is empty, its attempt's nodes with lines, and a command for one of
+    them."""
+    place = _OF_NODE.fullmatch(str(path.relative_to(run_set.layout.root)))
+    if place is None:
         return [f"the log is empty: {path}"]
-    run, attempt, rank = map(int, found.groups())
+    run, attempt, rank = map(int, place.groups())
     record = read(RunRecord, run_set.layout.attempt_state(run, attempt))
     names = record.nodes if isinstance(record, RunRecord) else []
     named = [*names, *(f"rank {number}" for number in range(len(names), rank + 1))]
@@ -110,7 +106,7 @@ def _size(path: Path) -> int:
 
 
 def job_log(layout: Layout) -> Path:
-    """Return the output of the newest job that printed something. Raises UsageError without any."""
+    """Return the output of the newest job that printed something. Raises UsageError."""
     outputs = list(layout.root.glob("job_*.out"))
     if not outputs:
         raise UsageError(
@@ -138,10 +134,8 @@ def follow(
     job: bool,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[Path, bytes]]:
-    """Yield (log, new bytes) until the requested run is final, or without one until the set ends.
-
-    Of several active runs, each new piece in turn.
-    """
+    """Yield (log, new bytes) until the requested run is final, or without one until the set
+    ends."""
     watch = Watch(run_set, scheduler, PAUSE_S)
     paths: list[Path] = []
     offsets: dict[Path, int] = {}
@@ -185,7 +179,7 @@ def _rest(path: Path, offset: int) -> Iterator[tuple[Path, bytes]]:
 
 
 def content(path: Path, offset: int = 0) -> Iterator[bytes]:
-    """Yield a log from `offset` on, in pieces, unchanged. Raises OSError."""
+    """Yield a log from `offset` on, in pieces. Raises OSError."""
     with open_regular(path) as file:
         file.seek(offset)
         while chunk := file.read(CHUNK):

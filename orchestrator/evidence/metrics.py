@@ -1,5 +1,5 @@
-"""A log directory as Prometheus metrics (text format 0.0.4), for the textfile collector of its
-node exporter."""
+"""A log directory as Prometheus metrics (text format 0.0.4), for the node exporter's textfile
+collector."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ class Family:
         self.samples[key] = self.samples.get(key, 0.0) + value
 
     def lines(self) -> list[str]:
-        """Return the family as text; nothing without a sample."""
+        """Return the family as text; [] without a sample."""
         head = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
-        found = [
+        samples = [
             f"{self.name}{_labels(labels)} {_number(value)}"
             for labels, value in sorted(self.samples.items())
         ]
-        return head + found if found else []
+        return head + samples if samples else []
 
     def as_json(self) -> dict[str, object]:
-        """Return the family as plain data."""
         samples = [
             {"labels": dict(labels), "value": value}
             for labels, value in sorted(self.samples.items())
@@ -64,28 +63,29 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(value)
 
 
-def exposition(found: Iterable[Family]) -> str:
+def exposition(metrics: Iterable[Family]) -> str:
     """Return metrics as text."""
-    return "".join(f"{line}\n" for family in found for line in family.lines())
+    return "".join(f"{line}\n" for family in metrics for line in family.lines())
 
 
 def families(sets: Iterable[tuple[SetEvidence, SetPicture]], now_s: float) -> list[Family]:
-    """Return the metrics of `sets`, newest first, from their files and the scheduler's answers.
+    """Return the metrics of `sets`, newest first.
 
-    Counts are gauges: sets removed from the log directory no longer count. Times are seconds, by
-    Prometheus' convention.
+    Counts are gauges: removed sets no longer count. Times are seconds, by Prometheus' convention.
     """
-    found = {
+    metrics = {
         name: Family(f"orchestrator_{name}", "gauge", text) for name, text in _FAMILIES.items()
     }
-    found["scrape_time_seconds"].add(round(now_s, 3))
-    for files, one in sets:
-        if one.record is None:
-            found["sets"].add(1, state=one.state, system="", workload="")
+    metrics["scrape_time_seconds"].add(round(now_s, 3))
+    for files, picture in sets:
+        if picture.record is None:
+            metrics["sets"].add(1, state=picture.state, system="", workload="")
         else:
-            labels = {"system": one.record.system, "workload": one.record.workload}
-            _add_set(found, files, one, labels | ({REHEARSAL: "true"} if one.no_result else {}))
-    return list(found.values())
+            labels = {"system": picture.record.system, "workload": picture.record.workload}
+            _add_set(
+                metrics, files, picture, labels | ({REHEARSAL: "true"} if picture.no_result else {})
+            )
+    return list(metrics.values())
 
 
 _FAMILIES = {
@@ -118,48 +118,49 @@ _FAMILIES = {
 
 
 def _add_set(
-    found: Mapping[str, Family], files: SetEvidence, one: SetPicture, labels: dict[str, str]
+    metrics: Mapping[str, Family], files: SetEvidence, picture: SetPicture, labels: dict[str, str]
 ) -> None:
-    found["sets"].add(1, state=one.state if one.state in STATES else "unknown", **labels)
-    for run in one.runs:
-        found["runs"].add(1, state=run.state, outcome=run.outcome, **labels)
+    metrics["sets"].add(1, state=picture.state if picture.state in STATES else "unknown", **labels)
+    for run in picture.runs:
+        metrics["runs"].add(1, state=run.state, outcome=run.outcome, **labels)
         if run.minutes is not None:
-            found["train_seconds"].add(run.minutes * 60, **labels)
-            found["trained_runs"].add(1, **labels)
-    if one.state == "complete" and one.score_so_far is not None:  # the sets come newest first
-        found["last_score_seconds"].samples.setdefault(tuple(labels.items()), one.score_so_far * 60)
-    found["attempts"].add(one.attempts, **labels)
+            metrics["train_seconds"].add(run.minutes * 60, **labels)
+            metrics["trained_runs"].add(1, **labels)
+    if picture.state == "complete" and picture.score_so_far is not None:
+        scores = metrics["last_score_seconds"].samples  # the sets come newest first
+        scores.setdefault(tuple(labels.items()), picture.score_so_far * 60)
+    metrics["attempts"].add(picture.attempts, **labels)
     for outcome in (
         state.outcome for tried in files.tried if (state := files.attempt(*tried)) is not None
     ):
         if outcome in FAILURES:
-            found["failures"].add(1, kind=outcome, **labels)
-    for aside in one.set_aside:
-        found["nodes_set_aside"].add(1, kind=aside.kind, **labels)
+            metrics["failures"].add(1, kind=outcome, **labels)
+    for aside in picture.set_aside:
+        metrics["nodes_set_aside"].add(1, kind=aside.kind, **labels)
     for waited_s in _queued(files):
-        found["queue_seconds"].add(waited_s, **labels)
-        found["queued_jobs"].add(1, **labels)
-    if one.live and one.record is not None:
-        own = {**labels, "set": one.set_id}
-        found["live_set_done_runs"].add(one.done, **own)
-        found["live_set_wanted_runs"].add(one.record.nexp, **own)
-        if one.started_ms:
-            found["live_set_started_seconds"].add(one.started_ms / 1000, **own)
-        for run in one.going:
-            _add_silence(found, run, own)
+        metrics["queue_seconds"].add(waited_s, **labels)
+        metrics["queued_jobs"].add(1, **labels)
+    if picture.live and picture.record is not None:
+        of_set = {**labels, "set": picture.set_id}
+        metrics["live_set_done_runs"].add(picture.done, **of_set)
+        metrics["live_set_wanted_runs"].add(picture.record.nexp, **of_set)
+        if picture.started_ms:
+            metrics["live_set_started_seconds"].add(picture.started_ms / 1000, **of_set)
+        for run in picture.going:
+            _add_silence(metrics, run, of_set)
 
 
-def _add_silence(found: Mapping[str, Family], run: RunPicture, labels: dict[str, str]) -> None:
+def _add_silence(metrics: Mapping[str, Family], run: RunPicture, labels: dict[str, str]) -> None:
     silence = run.silence.silence if run.silence else None
     if silence is None or silence.unheard:
         return
-    found["live_run_quiet_seconds"].add(silence.quiet_s, **labels, run=str(run.run))
+    metrics["live_run_quiet_seconds"].add(silence.quiet_s, **labels, run=str(run.run))
     if silence.limit_ms:
-        found["live_run_hang_limit_seconds"].add(silence.limit_s, **labels, run=str(run.run))
+        metrics["live_run_hang_limit_seconds"].add(silence.limit_s, **labels, run=str(run.run))
 
 
 def _queued(files: SetEvidence) -> Iterator[float]:
-    """Yield the seconds from each submission to the start of its job."""
+    """Yield the seconds from each submission to its job's start."""
     started = {job.job_id: job.started_ms for job in files.jobs}
     for asked in files.submissions:
         if (start := started.get(asked.job_id, 0)) >= asked.requested_ms > 0:

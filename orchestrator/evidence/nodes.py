@@ -1,10 +1,9 @@
-"""The history of each node of a set: its runs and their speed, its preflight, its bandwidth, its
-exclusion."""
+"""The history of each node of a set: its runs, speed, preflight, bandwidth and exclusion."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
     from orchestrator.onnode.policy.verdict import NodeVerdict, Row
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NodeHistory:
     """One node. `minutes_with` is the mean time to train of the good runs with it; `_without` of
     the others; `rate_with` and `rate_without` are their mean samples per second."""
 
     node: str
-    parts: list[tuple[RunAttempt, NodePart]] = field(default_factory=list)
+    parts: tuple[tuple[RunAttempt, NodePart], ...] = ()
     spare: bool = False
     """It was a spare node; `waits`: it still is."""
     waits: bool = False
@@ -38,11 +37,11 @@ class NodeHistory:
     way: str = ""
     """How `gbps` was measured: torch, rccl-tests or tcp."""
     preflight: NodeVerdict | None = None
-    set_aside: list[SetAside] = field(default_factory=list)
-    blamed: list[SetAside] = field(default_factory=list)
-    """Dead attempts blamed on this node, with the reason."""
-    lost: list[SetAside] = field(default_factory=list)
-    """Slurm marked it down during a job; the reason is Slurm's state."""
+    set_aside: tuple[SetAside, ...] = ()
+    blamed: tuple[SetAside, ...] = ()
+    """Dead attempts blamed on this node."""
+    lost: tuple[SetAside, ...] = ()
+    """When the scheduler marked it down during a job; the reason is its state."""
 
     @property
     def ranks(self) -> list[int]:
@@ -58,8 +57,8 @@ class NodeHistory:
 
     @property
     def exits(self) -> list[int]:
-        """Return its own exit codes other than 0, in order; 143 is that of a node ended because
-        another failed."""
+        """Return its exit codes other than 0, in order; 143 is that of a node ended because another
+        failed."""
         return [
             part.exit
             for _, part in self.parts
@@ -78,9 +77,9 @@ class NodeHistory:
 
     @property
     def relative(self) -> float | None:
-        """Return the mean of its time over the others' in good attempts."""
-        found = [part.relative for part in self._good if part.relative is not None]
-        return mean(found) if found else None
+        """Return its mean time over the others' in good attempts."""
+        times = [part.relative for part in self._good if part.relative is not None]
+        return mean(times) if times else None
 
     @property
     def _good(self) -> list[NodePart]:
@@ -102,9 +101,9 @@ class NodeHistory:
             "exit_codes": self.exits,
             "bandwidth_gbps": self.gbps,
             "preflight": self.preflight.to_json() if self.preflight else None,
-            "set_aside": [asdict(one) for one in self.set_aside],
-            "blamed": [asdict(one) for one in self.blamed],
-            "lost": [asdict(one) for one in self.lost],
+            "set_aside": [asdict(aside) for aside in self.set_aside],
+            "blamed": [asdict(aside) for aside in self.blamed],
+            "lost": [asdict(aside) for aside in self.lost],
             "attempts": [_part_json(attempt, part) for attempt, part in self.parts],
         }
 
@@ -124,66 +123,88 @@ def _part_json(attempt: RunAttempt, part: NodePart) -> dict[str, Any]:
 def read_history(
     evidence: SetEvidence, attempts: Iterable[RunAttempt] | None = None
 ) -> list[NodeHistory]:
-    """Return every node of the set's jobs, those with ranks first. `attempts` are the set's if
+    """Return every node of the set's jobs, those with ranks first. `attempts`: the set's, if
     already read."""
-    found: dict[str, NodeHistory] = {}
     tried = list(read_attempts(evidence) if attempts is None else attempts)
-
-    def of(name: str) -> NodeHistory:
-        return found.setdefault(name, NodeHistory(name))
-
-    for job in evidence.jobs:
-        for name in filter(is_node_name, job.nodes):
-            of(name)
+    parts: dict[str, list[tuple[RunAttempt, NodePart]]] = {
+        name: [] for job in evidence.jobs for name in job.nodes if is_node_name(name)
+    }
     for attempt in tried:
         for part in attempt.nodes:
-            of(part.node).parts.append((attempt, part))
-    _add_minutes(evidence, tried, found.values())
-    for job in evidence.jobs:
-        for name in filter(is_node_name, job.spares):
-            of(name).spare, of(name).waits = True, not job.final
-    notes = read_job_notes(evidence)
-    for one in notes.aside:
-        of(one.node).set_aside.append(one)
-    for one in notes.blamed:
-        of(one.node).blamed.append(one)
-    for one in notes.lost:
-        of(one.node).lost.append(one)
-    for name, verdict in verdicts(evidence).items():
-        of(name).preflight = verdict
-    for name, measured in best_of_each(measurements(evidence)).items():
-        of(name).gbps, of(name).way = measured.gbps, measured.way
-    return list(found.values())
-
-
-def _add_minutes(
-    evidence: SetEvidence, attempts: Iterable[RunAttempt], nodes: Iterable[NodeHistory]
-) -> None:
-    taking_part = {
-        one.run: {part.node for part in one.nodes} for one in attempts if one.outcome == "success"
+            parts.setdefault(part.node, []).append((attempt, part))
+    waits = {
+        name: not job.final for job in evidence.jobs for name in filter(is_node_name, job.spares)
     }
-    logs = {run: tail_of(read_ends(evidence.layout.result(run))) for run in taking_part}
-    times = {run: log.minutes for run, log in logs.items()}
-    rates = {run: log.samples_per_second for run, log in logs.items()}
+    notes = read_job_notes(evidence)
+    excluded, blamed, lost = map(_by_node, (notes.aside, notes.blamed, notes.lost))
+    preflights, measured = verdicts(evidence), best_of_each(measurements(evidence))
+    speeds = _RunSpeeds(evidence, tried)
+    names = dict.fromkeys(
+        name
+        for known in (parts, waits, excluded, blamed, lost, preflights, measured)
+        for name in known
+    )
+    return [
+        NodeHistory(
+            name,
+            tuple(parts.get(name, ())),
+            spare=name in waits,
+            waits=waits.get(name, False),
+            **(speeds.compared(name) if name in parts else {}),
+            gbps=measured[name].gbps if name in measured else None,
+            way=measured[name].way if name in measured else "",
+            preflight=preflights.get(name),
+            set_aside=excluded.get(name, ()),
+            blamed=blamed.get(name, ()),
+            lost=lost.get(name, ()),
+        )
+        for name in names
+    ]
 
-    def mean_of(values: Mapping[int, float | None], node: str, *, with_it: bool) -> float | None:
+
+def _by_node(noted: Iterable[SetAside]) -> dict[str, tuple[SetAside, ...]]:
+    notes: dict[str, tuple[SetAside, ...]] = {}
+    for aside in noted:
+        notes[aside.node] = (*notes.get(aside.node, ()), aside)
+    return notes
+
+
+class _RunSpeeds:
+    """The times and rates of a set's good runs, and their nodes."""
+
+    def __init__(self, evidence: SetEvidence, attempts: Iterable[RunAttempt]) -> None:
+        self._nodes = {
+            attempt.run: {part.node for part in attempt.nodes}
+            for attempt in attempts
+            if attempt.outcome == "success"
+        }
+        logs = {run: tail_of(read_ends(evidence.layout.result(run))) for run in self._nodes}
+        self._minutes = {run: log.minutes for run, log in logs.items()}
+        self._rates = {run: log.samples_per_second for run, log in logs.items()}
+
+    def compared(self, node: str) -> dict[str, float | None]:
+        """Return the means of the runs with and without a node, by NodeHistory's names."""
+        return {
+            "minutes_with": self._mean(self._minutes, node, with_it=True),
+            "minutes_without": self._mean(self._minutes, node, with_it=False),
+            "rate_with": self._mean(self._rates, node, with_it=True),
+            "rate_without": self._mean(self._rates, node, with_it=False),
+        }
+
+    def _mean(
+        self, values: Mapping[int, float | None], node: str, *, with_it: bool
+    ) -> float | None:
         chosen = [
             value
             for run, value in values.items()
-            if value is not None and (node in taking_part[run]) is with_it
+            if value is not None and (node in self._nodes[run]) is with_it
         ]
         return mean(chosen) if chosen else None
-
-    for one in nodes:
-        one.minutes_with = mean_of(times, one.node, with_it=True)
-        one.minutes_without = mean_of(times, one.node, with_it=False)
-        one.rate_with = mean_of(rates, one.node, with_it=True)
-        one.rate_without = mean_of(rates, one.node, with_it=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that ran runs together, and the minutes to train of their good runs, by run."""
+    """Nodes that ran runs together, and the minutes to train of their good runs."""
 
     nodes: tuple[str, ...]
     runs: tuple[int, ...]
@@ -207,56 +228,56 @@ def read_groups(
 ) -> list[NodeGroup]:
     """Return the groups of nodes with good runs, by their first run; [] if all runs had the same
     nodes."""
-    found: dict[tuple[str, ...], list[tuple[int, float]]] = {}
-    for one in read_attempts(evidence) if attempts is None else attempts:
+    runs_of: dict[tuple[str, ...], list[tuple[int, float]]] = {}
+    for attempt in read_attempts(evidence) if attempts is None else attempts:
         value = (
-            minutes(evidence.layout.result(one.run))
-            if one.counts and one.outcome == "success"
+            minutes(evidence.layout.result(attempt.run))
+            if attempt.counts and attempt.outcome == "success"
             else None
         )
-        if value is not None and one.nodes:
-            found.setdefault(tuple(sorted(part.node for part in one.nodes)), []).append(
-                (one.run, value)
+        if value is not None and attempt.nodes:
+            runs_of.setdefault(tuple(sorted(part.node for part in attempt.nodes)), []).append(
+                (attempt.run, value)
             )
     groups = [
-        NodeGroup(nodes, *map(tuple, zip(*runs, strict=True))) for nodes, runs in found.items()
+        NodeGroup(nodes, *map(tuple, zip(*runs, strict=True))) for nodes, runs in runs_of.items()
     ]
     return groups if len(groups) > 1 else []
 
 
 def verdicts(evidence: SetEvidence) -> dict[str, NodeVerdict]:
-    """Return each node's newest preflight of the set's jobs."""
+    """Return each node's newest preflight."""
     tables = [text for _, text in evidence.job_tables()]
     if not tables:
         return {}
     from orchestrator.evidence.checks import parse_table
     from orchestrator.onnode.policy.verdict import NodeVerdict
 
-    found: dict[str, list[Row]] = {}
+    newest: dict[str, list[Row]] = {}
     for text in tables:
         rows: dict[str, list[Row]] = {}
         for row in parse_table(text):
             if is_node_name(row.node):
                 rows.setdefault(row.node, []).append(row)
-        found |= rows
-    return {name: NodeVerdict(name, tuple(rows)) for name, rows in found.items()}
+        newest |= rows
+    return {name: NodeVerdict(name, tuple(rows)) for name, rows in newest.items()}
 
 
 def suspicions(history: Sequence[NodeHistory]) -> list[str]:
     """Return sentences about nodes that look slow, each with its evidence."""
-    return signs([_pace(one) for one in history])
+    return signs([_pace(node) for node in history])
 
 
-def _pace(one: NodeHistory) -> Pace:
-    deep = [row for row in one.preflight.rows if row.check == "deep"] if one.preflight else []
+def _pace(node: NodeHistory) -> Pace:
+    deep = [row for row in node.preflight.rows if row.check == "deep"] if node.preflight else []
     return Pace(
-        one.node,
-        gbps=one.gbps,
-        way=one.way,
+        node.node,
+        gbps=node.gbps,
+        way=node.way,
         judged=bool(deep),
         deep=next((row.text for row in deep if row.verdict in ("fail", "warn")), ""),
-        seconds=one.mean_s,
-        relative=one.relative,
-        rate_with=one.rate_with,
-        rate_without=one.rate_without,
+        seconds=node.mean_s,
+        relative=node.relative,
+        rate_with=node.rate_with,
+        rate_without=node.rate_without,
     )

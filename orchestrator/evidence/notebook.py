@@ -14,7 +14,7 @@ LONGEST = 400
 def html(
     title: str, facts: Iterable[str], header: Sequence[str], rows: Sequence[Sequence[object]]
 ) -> str:
-    """Return a line of facts after a bold title, and rows under a header."""
+    """Return facts on a line after a bold title, and rows under a header."""
     line = " · ".join([f"<b>{_text(title)}</b>", *map(_text, facts)])
     head = "".join(_cell("th", name) for name in header)
     body = "".join(
@@ -29,5 +29,5 @@ def _cell(tag: str, value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a value as HTML: names and reasons of a set are anybody's text."""
+    """Return a value as HTML: a set's names and reasons are anybody's text."""
     return escape(clean(str(value))[:LONGEST])

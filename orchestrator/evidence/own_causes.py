@@ -1,5 +1,5 @@
-"""Causes that the loop itself reports: why an attempt or a job ended, or a node is excluded; and
-the lines of a job's output that explain nothing."""
+"""Causes that the loop reports: why an attempt or a job ended, or a node is excluded; and the lines
+of a job's output that explain nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPT
 from orchestrator.evidence.progress import read_end
 from orchestrator.onnode.kernel.node_names import ALL_NODES
 from orchestrator.onnode.set.ledger import MARK
-from orchestrator.scheduler.slurm_step import STEP_REMARKS
+from orchestrator.scheduler.advice import SCHEDULER
+from orchestrator.scheduler.reasons import is_remark
 
 EDITED = f"{RESUME} --edited"
 SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
@@ -21,17 +22,17 @@ _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
 _BOOKKEEPING = re.compile(
     rf" orchestrator: {MARK}\d"  # the head of the ledger closes every output
     rf"| orchestrator: (?:nodes? \S+|{ALL_NODES}): tunables: \w+ wanted "
-    rf"|^(?:{STEP_REMARKS})"
 )
 
 
 def is_bookkeeping(text: str) -> bool:
-    """Return whether a line of a job's output is never evidence, wherever it stands."""
-    return _BOOKKEEPING.search(text.strip()) is not None
+    """Return whether a line of a job's output is never evidence."""
+    line = text.strip()
+    return _BOOKKEEPING.search(line) is not None or is_remark(line)
 
 
 def last_line(output: Path) -> str:
-    """Return the last line of a job's output that can be evidence, "" without any."""
+    """Return the last line of a job's output that can be evidence, or ""."""
     lines = read_end(output, 2048).decode("utf-8", "replace").split("\n")
     evidence = (line.strip() for line in reversed(lines) if not is_bookkeeping(line))
     return next(filter(None, evidence), "")
@@ -52,8 +53,9 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "image * is not on this node"),
     Cause("engine_no_access", PROGRAM, _PREFLIGHT,
           "this user may not use the container engine",
-          "an administrator adds the user to the engine's group on the nodes (Slurm notices within "
-          "10 minutes); or give the site `container.command: [sudo, -n, docker]`",
+          "an administrator adds the user to the engine's group on the nodes "
+          f"({SCHEDULER} notices within 10 minutes); or give the site "
+          "`container.command: [sudo, -n, docker]`",
           "engine * does not answer on this node: *permission denied while"),
     Cause("sudo_missing", PROGRAM, SUBMIT,
           "the site calls sudo, which is not installed on the node",
@@ -119,7 +121,7 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "make room on the shared storage, or mount it again",
           "cannot write to "),
 )  # fmt: skip
-"""The loop's own reasons for the end of an attempt or a job."""
+"""The loop's reasons for the end of an attempt or a job."""
 
 
 UNFIT = Cause(
@@ -131,5 +133,4 @@ UNFIT = Cause(
     "",
 )
 ALL_UNFIT = replace(UNFIT, next=_PREFLIGHT, remedy="repair it, check again, then resume")
-"""The same of nodes that no spare replaces."""
-"""One of our checks failed there, and has the details."""
+"""The same for nodes that no spare replaces."""

@@ -1,7 +1,7 @@
-"""Which node is slow: the one rule of `orchestrator nodes` and of the report.
+"""Which node is slow: the rule of `orchestrator nodes` and of the report.
 
-Bandwidth: the verdict of the bandwidth test on a node is final; without one its rule applies
-(onnode/policy/bandwidth.py). Time: notably later or longer, which is a second and 2 %.
+Bandwidth: the verdict of the bandwidth test is final; without one its rule applies
+(onnode/policy/bandwidth.py). Time: notably later or longer, by a second and 2 %.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from orchestrator.words import rate
 
 NAMED = ("slow", "no all-reduce with it", "its own GPUs")
-"""Starts of the bandwidth test's verdicts on a node that slows the others; other texts concern
-all nodes, or silence."""
+"""Starts of the bandwidth test's verdicts on a slow node; other texts concern all nodes, or
+silence."""
 NOTABLE_S, NOTABLE_SHARE = 1.0, 0.02
 
 
@@ -26,10 +26,10 @@ def notable(more_s: float, of_s: float) -> bool:
 class Pace:
     """The known speed of a node; unknown values are None.
 
-    `gbps` is its best bandwidth, `judged` whether the bandwidth test had a verdict on it, `deep`
-    its text unless passed. `seconds` is the mean of its good attempts, `relative` that over the
-    other nodes' time. `rate_with` and `rate_without` are the mean samples per second of the good
-    runs with and without it: times to train also vary with the seeds.
+    `gbps` is its best bandwidth, `judged` whether the bandwidth test had a verdict, `deep` its text
+    unless passed. `seconds` is the mean of its good attempts, `relative` that over the other nodes'
+    time. `rate_with` and `rate_without` are the mean samples per second of the good runs with and
+    without it: times to train also vary with the seeds.
     """
 
     node: str
@@ -48,58 +48,60 @@ def signs(paces: Sequence[Pace]) -> list[str]:
     good = _good(paces)
     return [
         text
-        for one in paces
-        for text in (_bandwidth(one, good.get(one.way, 0)), _longer(one), _with(one))
+        for pace in paces
+        for text in (_bandwidth(pace, good.get(pace.way, 0)), _longer(pace), _with(pace))
         if text
     ]
 
 
 def _good(paces: Sequence[Pace]) -> dict[str, float]:
-    """Return the bandwidth of good nodes by way; {} if none was measured."""
-    measured = [one for one in paces if one.gbps]
+    """Return the bandwidth of good nodes by way."""
+    measured = [pace for pace in paces if pace.gbps]
     if not measured:
         return {}
     from orchestrator.onnode.policy.bandwidth import upper_quartile
 
     return {
-        way: upper_quartile(one.gbps or 0 for one in measured if one.way == way)
-        for way in {one.way for one in measured}
+        way: upper_quartile(pace.gbps or 0 for pace in measured if pace.way == way)
+        for way in {pace.way for pace in measured}
     }
 
 
-def _bandwidth(one: Pace, good: float) -> str:
-    if one.judged:
-        return f"{one.node} in the bandwidth test: {one.deep}" if one.deep.startswith(NAMED) else ""
-    if one.gbps is None:
+def _bandwidth(pace: Pace, good: float) -> str:
+    if pace.judged:
+        return (
+            f"{pace.node} in the bandwidth test: {pace.deep}" if pace.deep.startswith(NAMED) else ""
+        )
+    if pace.gbps is None:
         return ""
     from orchestrator.onnode.policy.bandwidth import too_slow
 
-    if not too_slow(one.gbps, good, one.way):
+    if not too_slow(pace.gbps, good, pace.way):
         return ""
     return (
-        f"{one.node} reached {one.gbps:.1f} GB/s in the bandwidth test, good nodes {good:.1f} GB/s"
+        f"{pace.node} reached {pace.gbps:.1f} GB/s in the bandwidth test, "
+        f"good nodes {good:.1f} GB/s"
     )
 
 
-def _longer(one: Pace) -> str:
-    if not one.relative or one.seconds is None:
+def _longer(pace: Pace) -> str:
+    if not pace.relative or pace.seconds is None:
         return ""
-    others_s = one.seconds / one.relative
-    if not notable(one.seconds - others_s, others_s):
+    others_s = pace.seconds / pace.relative
+    if not notable(pace.seconds - others_s, others_s):
         return ""
-    return (
-        f"{one.node} took {100 * (one.relative - 1):.1f} % longer than the other nodes in its runs"
-    )
+    longer = f"{100 * (pace.relative - 1):.1f} % longer"
+    return f"{pace.node} took {longer} than the other nodes in its runs"
 
 
-def _with(one: Pace) -> str:
-    if not one.rate_with or not one.rate_without or one.seconds is None:
+def _with(pace: Pace) -> str:
+    if not pace.rate_with or not pace.rate_without or pace.seconds is None:
         return ""
-    slower = one.rate_without / one.rate_with
-    others_s = one.seconds * one.rate_with / one.rate_without
-    if not notable(one.seconds - others_s, others_s):
+    slower = pace.rate_without / pace.rate_with
+    others_s = pace.seconds * pace.rate_with / pace.rate_without
+    if not notable(pace.seconds - others_s, others_s):
         return ""
     return (
-        f"runs with {one.node} were {100 * (slower - 1):.1f} % slower per sample: "
-        f"{rate(one.rate_with, 5)} samples/s, those without it {rate(one.rate_without, 5)}"
+        f"runs with {pace.node} were {100 * (slower - 1):.1f} % slower per sample: "
+        f"{rate(pace.rate_with, 5)} samples/s, those without it {rate(pace.rate_without, 5)}"
     )

@@ -1,7 +1,7 @@
-"""A picture of sets, from their files and one scheduler query for all of them.
+"""A picture of sets, from their files and one scheduler query.
 
 The files are the truth about runs. The scheduler adds why a job waits, and whether a silent job has
-ended. If it does not answer, the picture has only the files, and is marked so.
+ended. Without its answer the picture has only the files, and is marked so.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from orchestrator.evidence.progress import (
 )
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, QUEUED, STATES, judge
+from orchestrator.evidence.training_log import training_log
 from orchestrator.mllog.source import why_no_result
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
 from orchestrator.words import count, duration, quoted
@@ -40,20 +40,19 @@ if TYPE_CHECKING:
 AT_WORK = ("starting", "running", "ending", "suspended")
 """States of a set whose job has active runs."""
 _ENDS = ("not_converged", "interrupted")
-"""Outcomes of failed runs that are states of their own in a picture."""
+"""Outcomes of failed runs that are states in a picture."""
 QUIET_S = 5.0
-"""A log that was written so lately is growing: loops and storage buffer for seconds."""
+"""A log written so lately is growing: loops and storage buffer for seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPicture:
-    """One run. `minutes` is the time-to-train of a good run; `seconds` the wall time of the last
-    attempt."""
+    """One run. `minutes` is a good run's time to train; `seconds` the last attempt's wall time."""
 
     run: int
     state: str
-    """queued, running, success, not_converged, failed (no result) or interrupted. The second two of
-    them are done."""
+    """queued, running, success, not_converged, failed (no result) or interrupted; success and
+    not_converged are done."""
     outcome: str = ""
     attempt: int = 0
     reason: str = ""
@@ -71,15 +70,14 @@ class RunPicture:
     """The last evaluation of an active run."""
     evaluations: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()
-    """Logged samples per second of an active run; both its last ones."""
+    """An active run's last logged samples per second; `evaluations`: its last values."""
     silent_s: float | None = None
-    """Seconds since the last write to the log of an active run."""
+    """Seconds since the last write to an active run's log."""
     failed_attempt: int = 0
-    """The last failed attempt of a run that was or will be tried again, 0 without; `failure`: why
-    it failed."""
+    """The last failed attempt of a run that was or will be tried again, or 0; `failure`: why."""
     failure: str = ""
     silence: RunSilence | None = None
-    """The loop's last record about an active run; None for a loop that records none."""
+    """The loop's last record about an active run, if it makes any."""
 
     @property
     def age(self) -> str:
@@ -90,15 +88,14 @@ class RunPicture:
 
     @property
     def why(self) -> str:
-        """Return why it failed, or had to be tried again; "" if neither."""
+        """Return why it failed, or was tried again; "" if neither."""
         before = f"attempt {self.failed_attempt}: {self.failure}" if self.failure else ""
         return "; ".join(filter(None, (self.reason, before)))
 
 
 @dataclass(frozen=True, slots=True)
 class SetPicture:
-    """One set. Times are Unix milliseconds, scores minutes; `current` is the active run, 0
-    if missing."""
+    """One set. Times are Unix milliseconds, scores minutes; `current` is the active run, or 0."""
 
     root: Path
     set_id: str
@@ -107,52 +104,50 @@ class SetPicture:
     record: SetRecord | None = None
     job_id: str = ""
     job_state: str = ""
-    """The scheduler's state; "" if missing, "no answer" without an answer."""
+    """The scheduler's state, "" if unknown, or "no answer"."""
     job_reason: str = ""
     """The scheduler's reason for a waiting job."""
     runs: tuple[RunPicture, ...] = ()
     done: int = 0
-    """Runs with a result: good ones, and those `not_converged`. `failed`: given up without one."""
+    """Runs with a result, `not_converged` among them. `failed`: given up without one."""
     not_converged: int = 0
     failed: int = 0
     current: int = 0
     attempt: int = 0
     going: tuple[RunPicture, ...] = ()
-    """The active runs; several with runs side by side."""
+    """The active runs, side by side."""
     attempts: int = 0
-    """All attempts so far, of all runs."""
+    """All attempts so far."""
     evaluation: Evaluation | None = None
     started_ms: int = 0
     ended_ms: int = 0
     idle_ms: int = 0
-    """Time between its jobs, and until now while the next one waits."""
+    """Time between its jobs, and until now while the next waits."""
     score_so_far: float | None = None
     """Mean of the finished runs as the score takes it (mllog/olympic.py), until the set is
     scored."""
     findings: tuple[Finding, ...] = ()
     spares: tuple[str, ...] = ()
-    """Waiting spare nodes, while a job works on the set."""
+    """Waiting spare nodes of a working job."""
     set_aside: tuple[SetAside, ...] = ()
     """Excluded nodes, in order."""
     warnings: tuple[str, ...] = ()
     """Warnings of the last job."""
     pulling: str = ""
-    """While a job starts: how many nodes have the image, and the progress of the others."""
+    """While a job starts: how many nodes have the image, and the others' progress."""
     stand_in: bool = False
-    """A small workload runs in the place of the benchmark; known from the first log on."""
+    """A small workload runs in the benchmark's place; known from the first log on."""
 
     @property
     def rehearsed(self) -> bool:
-        """Return whether the set was simulated: nothing of it ran."""
         return self.record is not None and self.record.rehearsed
 
     @property
     def no_result(self) -> str:
-        """Return why nothing of the set is a result of the benchmark, or ""."""
+        """Return why nothing of the set is a result, or ""."""
         return why_no_result(rehearsed=self.rehearsed, stand_in=self.stand_in)
 
     def _repr_html_(self) -> str:
-        """Return the set as a notebook shows it."""
         from orchestrator.evidence.notebook import html
         from orchestrator.nodes.names import fold
         from orchestrator.words import train_time
@@ -183,7 +178,7 @@ class SetPicture:
 
     @property
     def meaning(self) -> str:
-        """Return why the set is in its state, else what the state means."""
+        """Return why the set is in its state, else the state's meaning."""
         if self.state == "complete" and not self.reason and self.done == len(self.runs):
             runs = count(self.done, "run")
             return f"all {runs} are done" if self.done > 1 else "its run is done"
@@ -200,13 +195,13 @@ class SetPicture:
 
     @property
     def late(self) -> list[RunPicture]:
-        """Return the active runs that take a fifth longer than any before them."""
+        """Return the active runs that take a fifth longer than any before."""
         usual = [run.seconds for run in self.runs if run.done and run.seconds]
         return [run for run in self.going if usual and (run.seconds or 0) > 1.2 * max(usual)]
 
     @property
     def elapsed_s(self) -> float:
-        """Return seconds since the first job started, until its end or now."""
+        """Return seconds from the first job's start until the end, or now."""
         if not self.started_ms:
             return 0.0
         return max(0.0, ((self.ended_ms or now_ms()) - self.started_ms) / 1000)
@@ -218,7 +213,7 @@ class SetPicture:
 
     @property
     def usual_s(self) -> float | None:
-        """Return the mean wall time of the finished runs; None if missing."""
+        """Return the mean wall time of the finished runs."""
         ended = [run.seconds for run in self.runs if run.done and run.seconds is not None]
         return sum(ended) / len(ended) if ended else None
 
@@ -247,7 +242,7 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
             continue
         if files.submission is not None:
             names.append(files.record.job_name)
-        if files.job_id and (files.submission is None or scheduler.name == "local"):
+        if files.job_id and (files.submission is None or scheduler.runs_here):
             ids.append(files.job_id)
     if not names and not ids:
         return {}
@@ -260,8 +255,8 @@ def ask_all(sets: Iterable[SetEvidence], scheduler: Scheduler) -> dict[str, Job]
 def picture(
     files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs, *, asked: bool = True
 ) -> SetPicture:
-    """Return the picture of one set. `jobs` is ask_all()'s answer; `asked` False: not asked
-    so far."""
+    """Return the picture of one set. `jobs` is ask_all()'s answer; `asked` False: not asked so
+    far."""
     if files.record is None:
         problem = str(files.findings[0].problem) if files.findings else "is missing"
         return SetPicture(
@@ -327,19 +322,19 @@ def picture(
 
 
 def _idle_ms(jobs: list[JobRecord], until_ms: int) -> int:
-    """Return the time between jobs, and from the last one's end to `until_ms` if that is not 0."""
+    """Return the time between jobs, and from the last end to `until_ms` unless 0."""
     starts = [*(job.started_ms for job in jobs[1:]), *([until_ms] if until_ms else [])]
     ends = (job.ended_ms or job.updated_ms for job in jobs)
     return sum(max(0, start - end) for end, start in zip(ends, starts, strict=False) if end)
 
 
 def _stand_in(files: SetEvidence, runs: tuple[RunPicture, ...]) -> bool | None:
-    """Return what the first log that names its benchmark says; None without any."""
+    """Return whether the first log that names its benchmark is of a stand-in; None without any."""
     for run in runs:
         if run.state == "success":  # one small read, for tables of many sets
             answer = stand_in(files.layout.result(run.run))
         else:
-            log = telling_log(files.layout, run.run, run.attempt) if run.attempt else None
+            log = training_log(files.layout, run.run, run.attempt) if run.attempt else None
             answer = stand_in(log) if log else None
         if answer is not None:
             return answer
@@ -358,7 +353,7 @@ def _failures(runs: tuple[RunPicture, ...]) -> str:
 
 
 def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
-    """Return `pulling: the image is on 3 of 8 nodes (n4: 12 of 40 layers)`, "" if all have it."""
+    """Return `pulling: the image is on 3 of 8 nodes (n4: 12 of 40 layers)`, or ""."""
     if not lacking:
         return ""
     nodes = len({*job.nodes, *job.spares, *lacking})
@@ -369,31 +364,31 @@ def _pulling(job: JobRecord, lacking: dict[str, str]) -> str:
 
 
 def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
-    found = files.run(run)
-    if found is None:
+    record = files.run(run)
+    if record is None:
         return RunPicture(run, "queued")
-    end_ms = found.end_ms or (now_ms() if found.state == "running" else 0)
-    key = run, found.attempt
+    end_ms = record.end_ms or (now_ms() if record.state == "running" else 0)
+    key = run, record.attempt
     around = None
-    if found.end_ms and not logs.brief:
+    if record.end_ms and not logs.brief:
         from orchestrator.evidence.startup import read_startup  # not for many sets
 
         around = logs.once(key, lambda: read_startup(files, *key))
-    failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, found)
+    failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, record)
     return RunPicture(
         run,
-        found.outcome if found.state == "failed" and found.outcome in _ENDS else found.state,
-        found.outcome,
-        found.attempt,
-        found.reason,
-        found.seed,
-        minutes=logs.minutes(files.layout.result(run)) if found.state == "success" else None,
-        seconds=(end_ms - found.start_ms) / 1000 if found.start_ms and end_ms else None,
+        record.outcome if record.state == "failed" and record.outcome in _ENDS else record.state,
+        record.outcome,
+        record.attempt,
+        record.reason,
+        record.seed,
+        minutes=logs.minutes(files.layout.result(run)) if record.state == "success" else None,
+        seconds=(end_ms - record.start_ms) / 1000 if record.start_ms and end_ms else None,
         startup_s=around.startup_s if around else None,
         shutdown_s=around.shutdown_s if around else None,
         cold=around.cold if around else None,
-        done=found.done,
-        nodes=tuple(filter(is_node_name, found.nodes)),
+        done=record.done,
+        nodes=tuple(filter(is_node_name, record.nodes)),
         failed_attempt=failed_attempt,
         failure=failure,
     )
@@ -406,7 +401,7 @@ def _is_due(run: RunPicture, queue: Queue | None) -> bool:
 
 
 def _interrupted(run: RunPicture) -> RunPicture:
-    """Return the run of an ended job, which may have had no time to write its end."""
+    """Return a run of an ended job, which may have had no time to write its end."""
     return replace(run, state="interrupted") if run.state == "running" else run
 
 
@@ -416,7 +411,7 @@ def _queued_again(run: RunPicture) -> RunPicture:
 
 
 def _last_failure(files: SetEvidence, run: int, state: RunRecord) -> tuple[int, str]:
-    """Return (attempt, reason) of a run's last failed attempt, if it has not failed since."""
+    """Return (attempt, reason) of a run's last failed attempt; (0, "") if it failed in the end."""
     if state.state not in ("success", "running"):
         return 0, ""
     for number in reversed(files.attempts_of(run)):
@@ -427,7 +422,7 @@ def _last_failure(files: SetEvidence, run: int, state: RunRecord) -> tuple[int, 
 
 
 def _urgent(running: list[RunPicture]) -> RunSilence | None:
-    """Return the silence to report first."""
+    """Return the silence to report."""
     if not running:
         return None
     from orchestrator.evidence.silence import most_urgent
@@ -445,7 +440,7 @@ def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPic
 
 
 def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
-    log = telling_log(files.layout, run.run, run.attempt)
+    log = training_log(files.layout, run.run, run.attempt)
     tail, age = logs.tail(log), age_s(log)
     return replace(
         run,
@@ -457,12 +452,12 @@ def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
 
 
 def look(roots: Iterable[Path], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
-    """Return the pictures of the sets in `roots`, with at most one query to each scheduler."""
+    """Return the pictures of the sets in `roots`, with one query to each scheduler."""
     return draw([SetEvidence(root) for root in roots], schedulers)
 
 
 def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPicture]:
-    """Return the pictures of sets whose files are already read."""
+    """Return the pictures of sets already read."""
     answers = {scheduler.name: ask_all(sets, scheduler) for scheduler in schedulers}
     logs, drawn = Logs(brief=len(sets) > 1), _drawn if len(sets) == 1 else _drawn_among_others
     return [
@@ -472,9 +467,9 @@ def draw(sets: list[SetEvidence], schedulers: Iterable[Scheduler]) -> list[SetPi
 
 
 def _drawn(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
-    one = picture(files, jobs, logs)
-    # A job may close its set and end between our read of its files and the scheduler's answer.
-    return picture(SetEvidence(files.layout.root), jobs, logs) if one.state == "lost" else one
+    drawn = picture(files, jobs, logs)
+    # A job may close its set and end between our read and the scheduler's answer.
+    return picture(SetEvidence(files.layout.root), jobs, logs) if drawn.state == "lost" else drawn
 
 
 def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: Logs) -> SetPicture:
@@ -491,47 +486,47 @@ def _drawn_among_others(files: SetEvidence, jobs: dict[str, Job] | None, logs: L
         )
 
 
-def as_json(one: SetPicture) -> dict[str, Any]:
-    """Return the stable JSON form of a picture; times in Unix milliseconds, scores in minutes."""
-    record = one.record
+def as_json(drawn: SetPicture) -> dict[str, Any]:
+    """Return the stable JSON form; times in Unix milliseconds, scores in minutes."""
+    record = drawn.record
     return {
-        "set": str(one.root),
-        "set_id": one.set_id,
+        "set": str(drawn.root),
+        "set_id": drawn.set_id,
         "name": record.label if record else "",
-        "state": one.state,
-        "reason": one.reason,
+        "state": drawn.state,
+        "reason": drawn.reason,
         "system": record.system if record else None,
         "workload": record.workload if record else None,
         "nexp": record.nexp if record else None,
-        "done": one.done,
-        "not_converged": one.not_converged,
-        "failed": one.failed,
-        "attempts": one.attempts,
-        "job_id": one.job_id,
-        "job_state": one.job_state,
-        "current_run": one.current,
-        "current_attempt": one.attempt,
-        "current_runs": [run.run for run in one.going],
-        "evaluation": asdict(one.evaluation) if one.evaluation else None,
+        "done": drawn.done,
+        "not_converged": drawn.not_converged,
+        "failed": drawn.failed,
+        "attempts": drawn.attempts,
+        "job_id": drawn.job_id,
+        "job_state": drawn.job_state,
+        "current_run": drawn.current,
+        "current_attempt": drawn.attempt,
+        "current_runs": [run.run for run in drawn.going],
+        "evaluation": asdict(drawn.evaluation) if drawn.evaluation else None,
         "target": record.target if record else None,
-        "started_ms": one.started_ms,
-        "ended_ms": one.ended_ms,
-        "elapsed_s": round(one.elapsed_s, 1),
-        "score_so_far_minutes": one.score_so_far,
-        "left_s": None if (left := one.left_s()) is None else round(left, 1),
-        "runs": [_run_json(run) for run in one.runs],
-        "findings": [str(finding) for finding in one.findings],
-        "spares": list(one.spares),
-        "set_aside": [asdict(aside) for aside in one.set_aside],
-        "warnings": list(one.warnings),
-        "pulling": one.pulling,
-        "rehearsal": one.rehearsed,
-        "stand_in": one.stand_in,
+        "started_ms": drawn.started_ms,
+        "ended_ms": drawn.ended_ms,
+        "elapsed_s": round(drawn.elapsed_s, 1),
+        "score_so_far_minutes": drawn.score_so_far,
+        "left_s": None if (left := drawn.left_s()) is None else round(left, 1),
+        "runs": [_run_json(run) for run in drawn.runs],
+        "findings": [str(finding) for finding in drawn.findings],
+        "spares": list(drawn.spares),
+        "set_aside": [asdict(aside) for aside in drawn.set_aside],
+        "warnings": list(drawn.warnings),
+        "pulling": drawn.pulling,
+        "rehearsal": drawn.rehearsed,
+        "stand_in": drawn.stand_in,
     }
 
 
 def _run_json(run: RunPicture) -> dict[str, Any]:
-    """Only the last rate: all values of the curves would make a stream of pictures long."""
+    """Return the JSON form, with the last rate only: whole curves would make a stream long."""
     members = asdict(run)
     del members["evaluations"], members["rates"], members["silence"]
     silence = run.silence.silence if run.silence else None

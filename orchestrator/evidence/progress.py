@@ -1,7 +1,6 @@
-"""The progress and likely score of a set, from its growing logs. Cheap at any size.
+"""The progress and likely score of a set, from its growing logs, at any size.
 
-For first impressions: the referee reads the logs that count for a score
-(orchestrator/mllog/reader.py), byte by byte.
+The referee reads the logs that count for a score byte by byte (orchestrator/mllog/reader.py).
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ from orchestrator.onnode.kernel.mllog_tail import lines, status_of
 from orchestrator.onnode.kernel.regular import open_regular
 
 TAIL_BYTES = 64 * 1024
-"""Read from the end of a log at first; also the most that is kept of an endless line."""
+"""Read from the end of a log at first; also the most kept of an endless line."""
 WHOLE_BYTES = 1024 * 1024
-"""Logs up to this size are read completely for their times; of larger ones the first and the
-last TAIL_BYTES."""
+"""Logs up to this size are read completely for their times; of larger ones the two ends."""
 MOST_POINTS = 200
-"""Evaluations and rates kept of a growing log, for its curves."""
+"""Evaluations and rates kept for curves."""
 _MOST = 1 << 53
 
 
@@ -47,8 +45,8 @@ class Evaluation:
 
 
 class Tail:
-    """The content of a log so far. Fed with its bytes as they come; or, made with a path, it reads
-    new bytes itself.
+    """The content of a log so far, fed with its bytes, or made with a path, whose new bytes it
+    reads.
 
     `start_ms` is the last run_start before the first run_stop, `stop_ms` the first run_stop (0:
     none so far), as with the referee; `status` is the last run_stop's. `rate` is the last logged
@@ -71,7 +69,7 @@ class Tail:
 
     @property
     def minutes(self) -> float | None:
-        """Return the time to train; None until the run has ended with success."""
+        """Return the time to train; None unless the run ended with success."""
         known = self.start_ms and self.stop_ms and self.status == "success"
         return minutes_between(self.start_ms, self.stop_ms) if known else None
 
@@ -83,7 +81,7 @@ class Tail:
         return self.evaluation.samples / (60 * self.minutes)
 
     def feed(self, chunk: bytes) -> None:
-        """Parse the next bytes of the log; a line counts once its end is there."""
+        """Parse the next bytes of the log; a line counts once it ends."""
         whole, newline, rest = chunk.rpartition(b"\n")
         if not newline:
             self._rest = (self._rest + chunk)[-TAIL_BYTES:]
@@ -93,8 +91,8 @@ class Tail:
         self._rest = rest[-TAIL_BYTES:]
 
     def look(self) -> Evaluation | None:
-        """Read the new bytes of the file, at first or after a jump its last part; return the
-        last evaluation."""
+        """Read the file's new bytes, at first or after a jump its end; return the last
+        evaluation."""
         most = TAIL_BYTES if self._offset >= 0 else self._first_bytes
         try:
             with open_regular(self.path) as file:
@@ -138,7 +136,7 @@ def tail_of(chunk: bytes) -> Tail:
 
 
 def age_s(path: PathLike) -> float:
-    """Return the age of a file's last change in seconds; infinite without the file."""
+    """Return the seconds since a file's last change; infinite without the file."""
     try:
         return max(0.0, time.time() - os.stat(path).st_mtime)
     except OSError:
@@ -146,7 +144,7 @@ def age_s(path: PathLike) -> float:
 
 
 def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
-    """Return the last `limit` bytes of a file; b"" if it is unreadable."""
+    """Return the last `limit` bytes of a file; b"" if unreadable."""
     try:
         with open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
@@ -156,8 +154,7 @@ def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
 
 
 def stand_in(path: PathLike) -> bool | None:
-    """Return whether a log is of a stand-in for its benchmark; None as long as it does not name
-    its benchmark."""
+    """Return whether a log is of a stand-in; None until it names its benchmark."""
     try:
         with open_regular(path) as file:
             head = file.read(TAIL_BYTES)
@@ -168,8 +165,7 @@ def stand_in(path: PathLike) -> bool | None:
 
 
 def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
-    """Return a small log, or the two ends of a large one, each of `edge` bytes; b"" if it is
-    unreadable."""
+    """Return a small log, or `edge` bytes of each end; b"" if unreadable."""
     try:
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -183,27 +179,25 @@ def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
 
 
 def minutes(path: PathLike) -> float | None:
-    """Return the time to train of a successful run in minutes, None if the two ends of its log
-    do not show it."""
+    """Return a successful run's time to train in minutes, None if the ends of its log do not show
+    it."""
     return tail_of(read_ends(path)).minutes
 
 
 def _whole(value: Any) -> int:
-    """Return a whole number within limits; 0 for another value."""
+    """Return a whole number within limits, else 0."""
     return value if type(value) is int and 0 <= value < _MOST else 0
 
 
 def score_so_far(benchmark: str, times: list[float], misses: int) -> float | None:
-    """Return the mean of the runs so far, in minutes as `times` are; None if nothing is left of
-    them."""
+    """Return the score of the runs so far, in minutes as `times` are; None if it drops them all."""
     return olympic_mean(times, misses, dropped_per_side(benchmark))
 
 
 def time_left(usual_s: float, going_s: Sequence[float], waiting: int) -> float:
     """Return the seconds until the last run ends, if each takes `usual_s`.
 
-    `going_s`: the seconds so far of each run side by side; `waiting` runs follow as places get
-    free.
+    `going_s`: seconds so far of the runs side by side; `waiting` runs follow as places get free.
     """
     free = [max(0.0, usual_s - spent) for spent in going_s] or [0.0]
     heapify(free)
@@ -216,7 +210,7 @@ T = TypeVar("T")
 
 
 class Logs:
-    """Reads logs for a picture, each time anew. `brief`: only for a table of many sets."""
+    """Reads logs for a picture, each time anew. `brief`: for a table of many sets."""
 
     def __init__(self, *, brief: bool = False) -> None:
         self.brief = brief
@@ -226,23 +220,21 @@ class Logs:
         return read()
 
     def minutes(self, result: Path) -> float | None:
-        """Return the time to train of a published result."""
         return minutes(result)
 
     def stand_in(self, read: Callable[[], bool | None]) -> bool:
-        """Return whether a set is of a stand-in, which `read` returns; None: not known so far."""
+        """Return whether a set is of a stand-in, by `read()`; None: unknown so far."""
         return bool(read())
 
     def tail(self, log: Path) -> Tail:
-        """Return the content of a growing log so far."""
         tail = Tail(log)
         tail.look()
         return tail
 
 
 class KeptLogs(Logs):
-    """Remembers, for one set: a published result is read once, and of a growing log only new bytes
-    (at first its last part)."""
+    """Remembers, for one set: published results are read once, and of growing logs only new bytes
+    (at first the end)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,8 +246,8 @@ class KeptLogs(Logs):
     def once(self, key: tuple[int, int], read: Callable[[], T]) -> T:
         if key not in self._once:
             self._once[key] = read()
-        found: T = self._once[key]
-        return found
+        value: T = self._once[key]
+        return value
 
     def minutes(self, result: Path) -> float | None:
         if result not in self._minutes:

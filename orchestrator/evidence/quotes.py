@@ -1,4 +1,4 @@
-"""Lines of a set's files, quoted as evidence: with file, line and the lines around them."""
+"""Lines of a set's files, quoted as evidence."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from orchestrator.causes.reading import Symptom
 from orchestrator.evidence.own_causes import is_bookkeeping
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
+from orchestrator.evidence.training_log import training_log
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
-from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
+from orchestrator.onnode.kernel.mllog_tail import lines
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 
@@ -24,8 +25,8 @@ _LAST_BYTES = 4096
 
 @dataclass(frozen=True)
 class Proof:
-    """A line of evidence. `line` counts from 1, below 0 from the end of the file (-1: the last
-    one), 0: no line of a file."""
+    """A line of evidence. `line` counts from 1, below 0 from the end of the file (-1: the last), 0:
+    no line."""
 
     file: str
     line: int
@@ -37,14 +38,14 @@ class Proof:
 
 
 def shortened(text: str) -> str:
-    """Return one line of at most 300 characters, which ends in `...` if it was cut."""
+    """Return one line of at most 300 characters, ending in `...` if cut."""
     if len(text) <= _MOST_TEXT:
         return line(text, _MOST_TEXT)
     return f"{line(text, _MOST_TEXT - 4)} ..."
 
 
 class Quotes:
-    """Quotes the files of one set, by names relative to its folder."""
+    """Quotes a set's files, by names relative to its folder."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -53,7 +54,7 @@ class Quotes:
         return line(os.path.relpath(path, self.layout.root), _MOST_TEXT)
 
     def in_file(self, path: Path, text: str) -> Proof:
-        """Return the line of a small file that contains `text`."""
+        """Return the line of a small file with `text`."""
         ends = read_log_ends(path)
         key = text.encode("utf-8", "replace")[:80]
         offset = ends.text.find(key) if ends and key else -1
@@ -61,7 +62,6 @@ class Quotes:
         return Proof(self.named(path), number, shortened(text))
 
     def record(self, path: Path, text: str) -> Proof:
-        """Return a value of a record."""
         return Proof(self.named(path), 0, shortened(text))
 
     # ---- a log
@@ -73,10 +73,10 @@ class Quotes:
         by_node: Mapping[str, Sequence[Symptom]],
         error: Path | None,
     ) -> list[Proof]:
-        """Return the line of the first cause, and equivalent lines: of the log itself the first by
-        another speaker (a library and then the exception, or the reverse), and of other nodes.
+        """Return the line of the first cause, and equivalent lines: the log's first by another
+        speaker (a library and then the exception, or the reverse), and those of other nodes.
 
-        `error`: the file in which the processes of that node reported their exception.
+        `error`: the file in which that node's processes reported their exception.
         """
         node, symptom = first
         if node not in logs:
@@ -99,7 +99,7 @@ class Quotes:
         return proofs[: MOST_EVIDENCE - 1]
 
     def episode(self, log: LogEnds, symptom: Symptom) -> list[Proof]:
-        """Return a symptom's line, and the first lines that belong to it."""
+        """Return a symptom's line, and the first others of its episode."""
         return [
             self.symptom(log, symptom),
             *(
@@ -113,7 +113,7 @@ class Quotes:
         return Proof(self.named(log.path), number, symptom.text)
 
     def context(self, log: LogEnds, offset: int) -> list[Proof]:
-        """Return the lines around a line of a log: up to two before it and the next."""
+        """Return the lines around a line: up to two before it and the next."""
         previous = log.text.rfind(b"\n", 0, max(0, offset - 1))
         start = log.text.rfind(b"\n", 0, max(0, previous)) + 1
         end = log.text.find(b"\n", offset)
@@ -139,10 +139,10 @@ class Quotes:
         return proofs
 
     def last_key(self, attempt: RunRecord | None) -> list[Proof]:
-        """Return the last MLLOG key of an attempt; [] without any."""
+        """Return the last MLLOG key of an attempt."""
         if attempt is None:
             return []
-        log = telling_log(self.layout, attempt.run, attempt.attempt)
+        log = training_log(self.layout, attempt.run, attempt.attempt)
         records = list(lines(read_end(log, TAIL_BYTES)))
         key = str(records[-1]["key"])[:60] if records else ""
         key = key if key.isprintable() else ascii(key)

@@ -1,4 +1,4 @@
-"""Repeat the decisions of a job from its event file, and compare them with those on record.
+"""Repeat the decisions of a job from its event file, and compare them with its records.
 
 The same events give the same decisions: eligible nodes (`hold`), chosen nodes (`placed`) and their
 ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it was free (`free`),
@@ -13,7 +13,7 @@ notifications (`notify`), why the set is closed (`ending`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
@@ -51,12 +51,27 @@ class Difference:
 
 @dataclass
 class Replay:
-    """The number of repeated decisions, and the differences."""
+    """Counts repeated decisions, and keeps the differences."""
 
-    decisions: int
-    differences: list[Difference]
+    decisions: int = 0
+    differences: list[Difference] = field(default_factory=list)
     reworded: int = 0
     """Decisions that differ in their words alone: those of another version."""
+
+    def compare(self, event: Event, decided: object, now: object) -> None:
+        self.decisions += 1
+        if decided == now:
+            return
+        if _wordless(decided) == _wordless(now):
+            self.reworded += 1
+        else:
+            self.differences.append(Difference(event, decided, now))
+
+    def forget(self, event: Event | None) -> None:
+        """Drop the difference of an event that may be half a line."""
+        if self.differences and self.differences[-1].event is event:
+            self.differences.pop()
+            self.decisions -= 1
 
 
 @dataclass
@@ -67,22 +82,22 @@ class _State:
     runs: Queue = field(default_factory=Queue)
     settings: Settings | None = None
 
+    def apply(self, event: Event) -> None:
+        place.apply(self.group, event)
+        queue.apply(self.runs, event)
+
 
 def replay(events: Iterable[Event]) -> Replay:
     """Fold `events` and repeat every decision among them.
 
-    The last event before a `begin` may be half a line: of a job that was killed, and that Slurm has
-    started again.
+    The last event before a `begin` may be half a line, of a killed job.
     """
-    state, found, last = _State(), Replay(0, []), None
+    state, repeated, last = _State(), Replay(), None
     for event in events:
         if event.source == "loop" and event.word == "begin":
-            state.settings = _settings(event)
-            if found.differences and found.differences[-1].event is last:
-                found.differences.pop()
-                found.decisions -= 1
+            state = replace(state, settings=_settings(event))
+            repeated.forget(last)
         if event.source == "loop" and event.word in _DECISIONS:
-            found.decisions += 1
             try:
                 decided, now = _DECISIONS[event.word](state, event)
             except (
@@ -93,26 +108,21 @@ def replay(events: Iterable[Event]) -> Replay:
                 AttributeError,
             ):  # a damaged line, or another version's
                 decided, now = "what cannot be read", None
-            if decided != now and _wordless(decided) == _wordless(now):
-                found.reworded += 1
-            elif decided != now:
-                found.differences.append(Difference(event, decided, now))
-        place.apply(state.group, event)
-        queue.apply(state.runs, event)
+            repeated.compare(event, decided, now)
+        state.apply(event)
         last = event
-    return found
+    return repeated
 
 
 def _settings(event: Event) -> Settings | None:
-    """Return the settings of the job; None from another version, whose decisions used other
-    settings."""
+    """Return the job's settings; None from another version, whose decisions used others."""
     values = event.data().get("settings")
     if not isinstance(values, dict):
         return None
     given: dict[str, Any] = {}
     for item in fields(Settings):
-        found = values.get(item.name, _NOTHING.get(str(item.type), {}))
-        given[item.name] = tuple(found) if isinstance(found, list) else found
+        value = values.get(item.name, _NOTHING.get(str(item.type), {}))
+        given[item.name] = tuple(value) if isinstance(value, list) else value
     return Settings(**given)
 
 
@@ -147,13 +157,13 @@ def _outcome(state: _State, event: Event) -> tuple[Any, Any]:
     # Outcomes of older sets have no `refused`, and no decision by it.
     return {"refused": now["refused"], **about["outcome"]}, {
         **now,
-        "blamed": [list(one) for one in now["blamed"]],
+        "blamed": [list(blame) for blame in now["blamed"]],
         "silent": list(now["silent"]),
     }
 
 
 def _wordless(outcome: Any) -> Any:
-    """Return an outcome without the words for people; any other decision as it is."""
+    """Return an outcome without its words for people; another decision as it is."""
     if not isinstance(outcome, dict) or "blamed" not in outcome:
         return outcome
     blamed = [list(blame)[:2] for blame in outcome["blamed"]]
@@ -189,23 +199,23 @@ def _pull(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _pulse(state: _State, event: Event) -> tuple[Any, Any]:
-    found = recorded(event)
-    if found is None or state.settings is None:
+    record = recorded(event)
+    if record is None or state.settings is None:
         return "what cannot be read", None
-    _, on_record = found
+    _, on_record = record
     return on_record, silence({"": on_record.pulse}, state.settings, on_record.unheard)
 
 
 def _hung(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    pulses = {node: Pulse(*one) for node, one in about["pulses"].items()}
+    pulses = {node: Pulse(*pulse) for node, pulse in about["pulses"].items()}
     return about["reason"], state.settings and hung(pulses, state.settings)
 
 
 def _sockets(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    told = {node: NetworkUse(*one) for node, one in about["told"].items()}
-    return about["reason"], state.settings and unwanted_sockets(told, state.settings)
+    uses = {node: NetworkUse(*use) for node, use in about["told"].items()}
+    return about["reason"], state.settings and unwanted_sockets(uses, state.settings)
 
 
 def _late(state: _State, event: Event) -> tuple[Any, Any]:
@@ -216,7 +226,8 @@ def _late(state: _State, event: Event) -> tuple[Any, Any]:
 def _notify(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     counts: dict[str, Any] = {
-        name: tuple(one) if isinstance(one, list) else one for name, one in about["counts"].items()
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in about["counts"].items()
     }
     return about["due"], due(SetCounts(**counts))
 

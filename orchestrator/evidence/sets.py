@@ -1,5 +1,5 @@
-"""One set's folder: its top-level files, and the walk over its runs and attempts, each file read
-at most once."""
+"""One set's folder: its top-level files, and the walk over its runs and attempts, each file read at
+most once."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class RunSet:
 class SetEvidence:
     """The content of a set's folder. Its top is read at once, runs and attempts on demand.
 
-    Never raises: `findings` has the unusable files. `jobs` are in order, the last one last;
-    `submission` is the newest.
+    Never raises: `findings` has the unusable files. `jobs` are in order, `submission` is the
+    newest.
     """
 
     def __init__(self, root: Path) -> None:
@@ -59,23 +59,22 @@ class SetEvidence:
         self._ends: dict[tuple[int, int], dict[int, NodeRunRecord]] = {}
 
     def _record(self) -> SetRecord | None:
-        found = read_set_record(self.layout)
-        if isinstance(found, Finding):
-            self.findings.put(found)
+        record = read_set_record(self.layout)
+        if isinstance(record, Finding):
+            self.findings.put(record)
             return None
-        return found
+        return record
 
     def _jobs(self) -> list[JobRecord]:
-        # Not through Layout: a log directory can hold a thousand sets, and these two are read for
-        # most of them.
+        # Not through Layout: a log directory can hold a thousand sets, and most need these two.
         folder = f"{self.layout.root}/jobs"
         names = [name for name in self.findings.names(folder) if name.endswith(".json")]
-        found = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
-        return sorted((job for job in found if job is not None), key=lambda job: job.started_ms)
+        records = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
+        return sorted((job for job in records if job is not None), key=lambda job: job.started_ms)
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Sort jobs, rising by start, into the order of their submissions: clocks of batch hosts
-        may differ by hours."""
+        """Sort jobs, rising by start, by their submissions: clocks of batch hosts may differ by
+        hours."""
         if len(jobs) < 2 or (
             self.submission is not None and self.submission.job_id == jobs[-1].job_id
         ):
@@ -98,11 +97,11 @@ class SetEvidence:
     def submissions(self) -> list[SubmissionRecord]:
         """Return the readable submissions, first to last."""
         numbers = self.findings.numbers(self.layout.submissions, suffix=".json")
-        found = (
+        records = (
             self.findings.record(SubmissionRecord, self.layout.submission(number))
             for number in numbers
         )
-        return [record for record in found if record is not None]
+        return [record for record in records if record is not None]
 
     # ---- the job in charge ----
 
@@ -127,16 +126,15 @@ class SetEvidence:
 
     @property
     def _needs_no_job(self) -> bool:
-        """Return whether a job has closed the set with every run done. No later job is submitted
-        then: one that was submitted meanwhile, after Slurm had given up the job's host, has nothing
-        to do."""
+        """Return whether a job has closed the set with every run done. A job that was submitted
+        meanwhile, after the scheduler had given up the job's host, has nothing to do."""
         if self.record is None or self.job is None or self.job.state != "complete":
             return False
         return not self.missing(self.record.nexp)
 
     @property
     def job_id(self) -> str:
-        """Return the job in charge: the awaited one, or the last with a state; "" if missing."""
+        """Return the job in charge: the awaited job, or the last with a state; "" if missing."""
         if self.awaited and self.submission is not None:
             return self.submission.job_id
         return self.job.job_id if self.job else ""
@@ -148,13 +146,13 @@ class SetEvidence:
 
     @property
     def settled(self) -> bool:
-        """Return whether the files alone show the state: the job in charge closed the set, or
-        there is no job."""
+        """Return whether the files alone show the state: the job in charge closed the set, or there
+        is none."""
         return not self.awaited and (self.job is None or self.job.final)
 
     @cached_property
     def copy_of(self) -> str:
-        """Return the original of a copied set, else "": a copy's jobs are the original's."""
+        """Return the original of a copied set, or "": a copy's jobs are the original's."""
         try:
             from orchestrator.onnode.set import ledger
 
@@ -174,7 +172,7 @@ class SetEvidence:
 
     @property
     def added_runs(self) -> int:
-        """Return the number of runs added to a complete set that have not started."""
+        """Return the number of added runs of a complete set that have not started."""
         if not (self.settled and self.record and self.job and self.job.state == "complete"):
             return 0
         runs = map(self.run, range(1, self.record.nexp + 1))
@@ -183,7 +181,6 @@ class SetEvidence:
 
     @property
     def finished(self) -> list[int]:
-        """Return the runs that the last job finished."""
         if self.record is None or self.job is None:
             return []
         records = (self.run(run) for run in range(1, self.record.nexp + 1))
@@ -191,7 +188,7 @@ class SetEvidence:
 
     @property
     def bundle_problem(self) -> str:
-        """Return why the declared bundle is unusable; "" if it is there."""
+        """Return why the declared bundle is unusable, or ""."""
         return bundle_problem(
             str(self.layout.root), self.record.bundle_sha256 if self.record else ""
         )
@@ -210,7 +207,6 @@ class SetEvidence:
     # ---- the walk ----
 
     def run(self, run: int) -> RunRecord | None:
-        """Return the state of a run, None if unknown."""
         if run not in self._runs:
             self._runs[run] = self.findings.record(
                 RunRecord, f"{self.layout.root}/runs/{run}/state.json"
@@ -223,29 +219,28 @@ class SetEvidence:
         return [run for run, record in records if record is None or not record.done]
 
     def attempts_of(self, run: int) -> list[int]:
-        """Return the rising attempts of a run that left a folder."""
+        """Return the attempts of a run with a folder, rising."""
         return self.findings.numbers(self.layout.run(run), "attempt_")[:MOST_ATTEMPTS]
 
     @cached_property
     def tried(self) -> list[tuple[int, int]]:
-        """Return (run, attempt) of every attempt that left a folder, in order."""
+        """Return (run, attempt) of every attempt with a folder, in order."""
         runs = [run for run in self.findings.numbers(self.layout.runs) if run <= MOST_RUNS]
         return [(run, attempt) for run in runs for attempt in self.attempts_of(run)]
 
     def attempt(self, run: int, attempt: int) -> RunRecord | None:
-        """Return the state of an attempt, None if unknown."""
         return self.findings.record(RunRecord, self.layout.attempt_state(run, attempt))
 
     def ends(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
-        """Return the nodes' records of the end of an attempt, by rank."""
+        """Return the nodes' records of an attempt's end, by rank."""
         key = (run, attempt)
         if key not in self._ends:
             ranks = self.findings.numbers(self.layout.attempt(run, attempt), "node_", ".json")
-            found = (
+            records = (
                 (k, self.findings.record(NodeRunRecord, self.layout.node_state(run, attempt, k)))
                 for k in ranks
             )
-            self._ends[key] = {rank: record for rank, record in found if record is not None}
+            self._ends[key] = {rank: record for rank, record in records if record is not None}
         return self._ends[key]
 
     @cached_property
@@ -260,8 +255,7 @@ class SetEvidence:
                 yield name
 
     def job_tables(self, prefix: str = "") -> list[tuple[str, str]]:
-        """Return (job, content) of the files preflight/<prefix><job>.tsv, in the order of the
-        jobs' starts."""
+        """Return (job, content) of preflight/<prefix><job>.tsv, by the jobs' starts."""
         started = {job.job_id: job.started_ms for job in self.jobs}
         names = (
             name for name in self.findings.names(self.layout.preflight) if name.endswith(".tsv")
@@ -280,26 +274,28 @@ class SetEvidence:
 
 def going(job: JobRecord) -> list[tuple[int, int]]:
     """Return (run, attempt) of a job's active or last runs; (0, 0) before the first."""
-    pairs = ((one.get("run"), one.get("attempt")) for one in job.groups if isinstance(one, dict))
-    found = [
+    pairs = (
+        (group.get("run"), group.get("attempt")) for group in job.groups if isinstance(group, dict)
+    )
+    runs = [
         (run, attempt)
         for run, attempt in pairs
         if type(run) is int and type(attempt) is int and run > 0 < attempt
     ]
-    return sorted(found) or [(job.run, job.attempt)]
+    return sorted(runs) or [(job.run, job.attempt)]
 
 
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     """Return set.json; None if missing, a Finding if it is unusable."""
     path = f"{layout.root}/set.json"
-    found = read(SetRecord, path)
-    if not isinstance(found, SetRecord):
-        found = _declared(layout) or found
-    if isinstance(found, SetRecord) and not 0 <= found.nexp <= MOST_RUNS:
+    record = read(SetRecord, path)
+    if not isinstance(record, SetRecord):
+        record = _declared(layout) or record
+    if isinstance(record, SetRecord) and not 0 <= record.nexp <= MOST_RUNS:
         return Finding(
-            Path(path), f"`nexp` is {found.nexp}, and a set has at most {MOST_RUNS} runs"
+            Path(path), f"`nexp` is {record.nexp}, and a set has at most {MOST_RUNS} runs"
         )
-    return found
+    return record
 
 
 def _declared(layout: Layout) -> SetRecord | None:
@@ -320,7 +316,7 @@ def is_set(folder: Path) -> bool:
 
 
 def open_set(root: Path) -> RunSet:
-    """Return the set in `root`. Raises SetError without one or if its set.json is unusable."""
+    """Return the set in `root`. Raises SetError if its set.json is missing or unusable."""
     layout = Layout(root)
     record = read_set_record(layout)
     if isinstance(record, SetRecord):
@@ -336,7 +332,6 @@ def open_set(root: Path) -> RunSet:
 
 
 def check_log_dir(log_dir: Path) -> None:
-    """Raise SetError if the log directory is not on this machine."""
     if not log_dir.is_dir():
         raise SetError(
             f"the log directory {log_dir} does not exist here",
@@ -349,8 +344,8 @@ def check_log_dir(log_dir: Path) -> None:
 
 
 def set_folders(log_dir: Path) -> list[Path]:
-    """Return the folders below `log_dir`, newest first by the time stamps in their names, those of
-    the same second by their records; [] without the folder."""
+    """Return the folders below `log_dir`, newest first by the stamps in their names, those of the
+    same second by their records; [] without the folder."""
     try:
         with os.scandir(log_dir) as entries:
             names = [
@@ -379,8 +374,8 @@ def _created_ms(root: Path) -> int:
 
 
 def surely_settled(root: Path) -> bool:
-    """Return whether the jobs alone show that the set is settled: every submission has one, and all
-    are closed.
+    """Return whether the jobs alone show that the set is settled: every submission has a closed
+    one.
 
     One small file for most sets instead of three: a log directory can hold a thousand sets.
     """

@@ -1,9 +1,8 @@
-"""How long the runs of a set have been silent by their loop's own rule, and whether the loop
-writes.
+"""How long the runs of a set have been silent by their loop's rule, and whether the loop writes.
 
-The rule is onnode/policy/hang.py. The loop records the result about once a minute (`pulse`,
-docs/events.md) and ends a hanging run itself; this module only reads. Event files of older versions
-have no pulses: nothing is reported of their runs.
+The rule is onnode/policy/hang.py. The loop records its result about once a minute (`pulse`,
+docs/events.md) and ends a hanging run itself. Event files of older versions have no pulses: nothing
+is reported then.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ CAUSES = ("loop_silent", "hung", "silent")
 LOOP_SILENT_S = 300.0
 """Five pulses: the loop records one a minute, and NFS may show it a minute late."""
 TAIL_BYTES = 256 * 1024
-"""Read at the end of an event file. A pulse has 60 bytes; a run's nodes send little while it
-runs."""
+"""Read at the end of an event file. A pulse has 60 bytes; a running run's nodes send little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +38,24 @@ class RunSilence:
     """The event file of the run's nodes."""
     silence: Silence | None = None
     hung: str = ""
-    """Why the loop is ending the run, "" if it is not."""
+    """Why the loop is ending the run, or ""."""
     odd: str = ""
     """The node that stands out in the silence, and its activity."""
     loop_s: float = 0.0
     """Seconds since the loop's last write."""
     recorded_s: float = 0.0
-    """Seconds since the loop's last record of the silence: it makes one a minute."""
+    """Seconds since the loop's last record of the silence."""
 
     @property
     def record(self) -> str:
-        """Return the age of the loop's last record and its text, "" if missing."""
+        """Return the age and text of the loop's last record, or ""."""
         if self.silence is None:
             return ""
         return f"{_span(self.recorded_s)} ago: {self.silence.text}"
 
     @property
     def cause(self) -> str:
-        """Return the first of CAUSES that applies, "" for a healthy run."""
+        """Return the first of CAUSES that applies, or ""."""
         if self.loop_s > LOOP_SILENT_S:
             return "loop_silent"
         if self.hung:
@@ -67,7 +65,7 @@ class RunSilence:
 
     @property
     def sentence(self) -> str:
-        """Return the cause in words for people, "" if missing."""
+        """Return the cause in words for people, or ""."""
         if self.cause == "hung":
             return f"run {self.run}: {self.hung}; the loop is ending it"
         if self.cause == "loop_silent":
@@ -88,21 +86,21 @@ def _span(seconds: float) -> str:
 
 
 def most_urgent(runs: Iterable[RunSilence | None]) -> RunSilence | None:
-    """Return the run that needs attention most; None if all are well."""
+    """Return the run that needs attention most, if any."""
     ill = (run for run in runs if run is not None and run.cause)
     return min(ill, key=lambda run: CAUSES.index(run.cause), default=None)
 
 
 def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
-    """Return the last job's records of each active run (run, attempt)."""
+    """Return the last job's records of its active runs, by (run, attempt)."""
     if files.job is None:
         return {}
-    found = (_running(path) for path in event_files(files, files.job.job_id))
-    return {(run.run, run.attempt): run for run in found if run is not None}
+    silences = (_running(path) for path in event_files(files, files.job.job_id))
+    return {(run.run, run.attempt): run for run in silences if run is not None}
 
 
 def _running(path: Path) -> RunSilence | None:
-    """Return the active run at the end of an event file; None if missing or without pulses."""
+    """Return the active run at the end of an event file; None without one, or without pulses."""
     running, silence, hung, odd, wrote_ms, has_pulses = "", None, "", "", 0, False
     before_ms = pulse_ms = 0
     for event in _last_events(path):
@@ -130,14 +128,14 @@ def _running(path: Path) -> RunSilence | None:
     run, attempt = number(first, 6), number(second, 6)
     if not has_pulses or run is None or attempt is None:
         return None
-    # The clock of the batch host may be wrong, or that of the storage: the loop is silent by both.
+    # The clock of the batch host or of the storage may be wrong: the loop is silent by both.
     loop_s = min(max(0.0, time.time() - wrote_ms / 1000), age_s(path))
     recorded_s = loop_s + (wrote_ms - pulse_ms) / 1000
     return RunSilence(run, attempt, path, silence, hung, odd, loop_s, recorded_s)
 
 
 def _odd(event: Event) -> str:
-    """Return `node n3 (rank 2): <activity>` of a `look` event; "" if no node stands out."""
+    """Return `node n3 (rank 2): <activity>` of a `look` event, or ""."""
     about = event.data()
     ranks, activity = about.get("ranks"), line(str(about.get("activity", "")), 200)
     if not event.node or not isinstance(ranks, list) or event.node not in ranks:

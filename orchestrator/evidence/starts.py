@@ -1,5 +1,5 @@
-"""Is a set one experiment? The facts of its nodes at the start of each run, later changes, and the
-proof of cold caches.
+"""Is a set one experiment? Its nodes' facts at the start of each run, later changes, and the proof
+of cold caches.
 
 Reads runs/<i>/attempt_<k>/start.tsv (docs/tuning.md).
 """
@@ -19,8 +19,8 @@ _OF_NODE = ("ready_ms", "cache_before_kib", "cache_after_kib")
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One node's caches before a run: KiB that dropping could free, before and after; None if
-    not measured."""
+    """One node's caches before a run: KiB that dropping could free, before and after; None if not
+    measured."""
 
     ready_ms: int
     before_kib: int | None = None
@@ -29,8 +29,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class FactDifference:
-    """A fact that differs from most runs of the set. `node` is * if all nodes of the run have
-    the value."""
+    """A fact that differs from most runs of the set. `node` is * for all nodes of the run."""
 
     field: str
     node: str
@@ -43,10 +42,10 @@ class FactDifference:
         return asdict(self)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AttemptStart:
-    """The facts of an attempt's nodes at its start: `facts[field][node]`; * stands for every
-    node without its own value."""
+    """The facts of an attempt's nodes at its start: `facts[field][node]`; * stands for every node
+    without a value."""
 
     run: int
     attempt: int
@@ -59,8 +58,7 @@ class AttemptStart:
 
 
 def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
-    """Return the facts of every attempt of the set that got ready, in the order of runs and
-    attempts."""
+    """Return the facts of every attempt that got ready, in order."""
     texts = (
         (run, attempt, evidence.findings.text(evidence.layout.start_table(run, attempt)))
         for run, attempt in evidence.tried
@@ -69,35 +67,34 @@ def attempt_starts(evidence: SetEvidence) -> list[AttemptStart]:
 
 
 def differences(starts: Sequence[AttemptStart]) -> list[FactDifference]:
-    """Return every fact that differs between the nodes or the runs of a set: by field, node and
-    run."""
-    found = []
+    """Return every fact that differs between a set's nodes or runs, by field, node and run."""
+    different = []
     for name in dict.fromkeys(name for start in starts for name in start.facts):
         times = Counter(start.value(name, ALL) for start in starts)
         usual = times.most_common(1)[0][0]
         for start in starts:
             nodes = start.facts.get(name, {ALL: "-"})
-            found += [
+            different += [
                 FactDifference(name, node, start.run, start.attempt, value, usual)
                 for node, value in nodes.items()
                 if value != usual
             ]
-    return sorted(found, key=lambda one: (one.run, one.attempt, one.field, one.node))
+    return sorted(different, key=lambda it: (it.run, it.attempt, it.field, it.node))
 
 
 def _start(run: int, attempt: int, text: str) -> AttemptStart:
-    start = AttemptStart(run, attempt)
-    own: dict[str, dict[str, int]] = {}
+    facts: dict[str, dict[str, str]] = {}
+    of_nodes: dict[str, dict[str, int]] = {}
     for line in text.splitlines()[1:]:
         node, name, value = (line.split("\t", 2) + ["", ""])[:3]
         if name in _OF_NODE:
-            own.setdefault(node, {})[name] = number(value) or 0
+            of_nodes.setdefault(node, {})[name] = number(value) or 0
         elif name:
-            start.facts.setdefault(name, {})[node] = value
-    start.caches = {
+            facts.setdefault(name, {})[node] = value
+    caches = {
         node: Cache(
             values.get("ready_ms", 0), values.get("cache_before_kib"), values.get("cache_after_kib")
         )
-        for node, values in own.items()
+        for node, values in of_nodes.items()
     }
-    return start
+    return AttemptStart(run, attempt, facts, caches)

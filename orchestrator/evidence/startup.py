@@ -1,8 +1,7 @@
-"""The overhead of a run: from the start of its script to run_start, and from run_stop to the end of
-its script.
+"""The overhead of a run: from its script's start to run_start, and from run_stop to its end.
 
-The script's times are those of the logging node (node_<rank>.json), run_start and run_stop those of
-its log: one clock. The first run in a new container is cold: it compiles for the others.
+The script's times are the logging node's (node_<rank>.json), run_start and run_stop those of its
+log: one clock. The first run in a new container is cold: it compiles for the others.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from typing import Any
 
 from orchestrator.evidence.progress import WHOLE_BYTES, read_ends, tail_of
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.training_log import training_log
 from orchestrator.mllog.olympic import median
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,12 @@ class StartUp:
 
 
 def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | None:
-    """Return the times of one attempt; None before its script has ended on the logging node."""
-    log = telling_log(evidence.layout, run, attempt)
+    """Return the times of an attempt; None before its script has ended on the logging node."""
+    log = training_log(evidence.layout, run, attempt)
     end = next(
         (
-            one
-            for rank, one in evidence.ends(run, attempt).items()
+            record
+            for rank, record in evidence.ends(run, attempt).items()
             if log.name == f"node_{rank}.log"
         ),
         None,
@@ -67,19 +66,23 @@ def _between(begin_ms: int, end_ms: int) -> float | None:
 
 
 def startups(evidence: SetEvidence) -> list[StartUp]:
-    """Return every attempt of the set that reached run_start."""
-    found = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
-    return [one for one in found if one is not None and one.startup_s is not None]
+    """Return every attempt that reached run_start."""
+    times = (read_startup(evidence, run, attempt) for run, attempt in evidence.tried)
+    return [startup for startup in times if startup is not None and startup.startup_s is not None]
 
 
-def as_json(found: Sequence[StartUp]) -> dict[str, Any]:
-    """Return the times of all attempts and their summary: each cold one, and median, smallest
-    and largest of the others."""
-    warm = sorted(one.startup_s for one in found if one.startup_s is not None and one.cold is False)
-    ends = [one.shutdown_s for one in found if one.shutdown_s is not None]
+def as_json(times: Sequence[StartUp]) -> dict[str, Any]:
+    """Return the times of all attempts, each cold one, and median, smallest and largest of the
+    others."""
+    warm = sorted(
+        startup.startup_s
+        for startup in times
+        if startup.startup_s is not None and startup.cold is False
+    )
+    ends = [startup.shutdown_s for startup in times if startup.shutdown_s is not None]
     return {
-        "attempts": [asdict(one) for one in found],
-        "cold_s": [one.startup_s for one in found if one.cold],
+        "attempts": [asdict(startup) for startup in times],
+        "cold_s": [startup.startup_s for startup in times if startup.cold],
         "warm_s": median(warm) if warm else None,
         "warm_range_s": [warm[0], warm[-1]] if warm else None,
         "shutdown_s": median(ends) if ends else None,

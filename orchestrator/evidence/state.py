@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.kernel.world import THIS, World
-from orchestrator.scheduler.advice import RELEASE
+from orchestrator.scheduler import open_scheduler
+from orchestrator.scheduler.advice import CANCEL, RELEASE, SCHEDULER
+from orchestrator.scheduler.kinds import APPEARS_WITHIN_S, kind_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,12 +21,12 @@ STATES = {
     "refused": "the scheduler refused the job, or it never appeared",
     "pending": "in the queue",
     "held": f"in the queue, and held; {RELEASE} lets it go",
-    "suspended": "Slurm has suspended the job",
+    "suspended": f"{SCHEDULER} has suspended the job",
     "starting": "containers are starting",
     "running": "runs are active",
     "ending": "the job is being closed",
     "complete": "every run is final",
-    "cancelled": "ended by cancel or scancel; `resume` continues",
+    "cancelled": f"ended by cancel or {CANCEL}; `resume` continues",
     "time_limit": "ended by the job's time limit; `resume` continues",
     "paused": "the allocation could not continue; `resume` continues",
     "failed": "nothing could start",
@@ -37,23 +38,19 @@ STATES = {
 LIVE = frozenset({"unknown", "pending", "held", "suspended", "starting", "running", "ending"})
 """States that still change."""
 
-GRACE_S = 120
-"""After this time without a trace of the job, an answering scheduler's "no such job" counts.
-slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most) or drops it."""
-
 _SILENT = "no answer from the scheduler; showing the job's own files"
 _INTERRUPTED = "the submission was interrupted"
 NEVER = "no job of this name ever appeared"
 QUEUED = frozenset({"pending", "held"})
-"""States of a set whose job waits in the scheduler's queue, which has the reason."""
+"""States of a set whose job waits in the scheduler's queue."""
 WAITING_PHASES = frozenset({"pending", "held", "suspended"})
 """Phases of a job that are states of its set, too."""
 
 
 def appears_within_s(asked: SubmissionRecord, world: World = THIS) -> float:
-    """Return for how many more seconds a submission without an outcome may make a job; at most 0
-    if it never did."""
-    return GRACE_S - (world.wall_ms() - asked.requested_ms) / 1000
+    """Return how many more seconds a submission without an outcome may take to make a job; at most
+    0 if it never did."""
+    return APPEARS_WITHIN_S - (world.wall_ms() - asked.requested_ms) / 1000
 
 
 def judge(
@@ -62,9 +59,9 @@ def judge(
     """Return (state, reason, the scheduler's job) of a set with a readable set.json.
 
     `jobs` is None without an answer: the scheduler is silent, or with `asked` False was not asked
-    about this job so far.
+    so far.
     """
-    known, own, submission = _job(files, jobs), files.job, files.submission
+    known, job, submission = _job(files, jobs), files.job, files.submission
     if not files.settled and files.copy_of:
         return "lost", f"this is a copy of {files.copy_of}, and its jobs work on that", None
     if not files.settled and files.record is not None and files.record.rehearsed:
@@ -75,28 +72,26 @@ def judge(
         state, reason = _judge_awaited(files, submission, known)
         last = _last_words(files, submission.job_id) if state == "lost" else ""
         return state, reason + last, known
-    if own is not None and own.final:
-        return own.state, own.reason, None
-    if own is not None:
+    if job is not None and job.final:
+        return job.state, job.reason, None
+    if job is not None:
         if jobs is None:
-            return own.state, _SILENT if asked else own.reason, None
-        return *_judge_working(files, own, known, jobs), known
+            return job.state, _SILENT if asked else job.reason, None
+        return *_judge_working(files, job, known, jobs), known
     if submission is None:
         return "new", "", None
     return "refused", _in_words(submission.error), None
 
 
 def _in_words(text: str) -> str:
-    """Return Slurm's text with its meaning. The table of its reasons is loaded only if needed:
-    most sets are settled."""
-    from orchestrator.scheduler.slurm_reasons import with_meaning
+    """Return the scheduler's text with its meaning, whose table most sets do not need."""
+    from orchestrator.scheduler.reasons import with_meaning
 
     return with_meaning(text)
 
 
 def _unseen(files: SetEvidence, asked: SubmissionRecord) -> str:
-    """Return why the job of a submission may exist but not be shown here; "" if it would be
-    shown."""
+    """Return why a submission's job may exist but not be shown here, or ""."""
     from orchestrator.evidence.lease import submitter
     from orchestrator.onnode.policy.lease import unseen
 
@@ -107,8 +102,8 @@ def _judge_unanswered(submission: SubmissionRecord, *, asked: bool) -> tuple[str
     if submission.settled:
         silent = "no answer from the scheduler; the job has written nothing yet"
         return "pending", silent if asked else ""
-    words = submission.error or _INTERRUPTED
-    return "unknown", f"{words}; no answer from the scheduler now" if asked else words
+    text = submission.error or _INTERRUPTED
+    return "unknown", f"{text}; no answer from the scheduler now" if asked else text
 
 
 def _judge_awaited(
@@ -126,25 +121,24 @@ def _judge_awaited(
 
 
 def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, str]:
-    """Describe a submission without an outcome and a job, as `resume` would find it: it settles
-    it, `status` does not."""
-    words = asked.error or _INTERRUPTED
+    """Describe a submission without outcome and job, as `resume` would settle it."""
+    text = asked.error or _INTERRUPTED
     if why := _unseen(files, asked):
-        return "unknown", f"{words}; a job of it is not shown here: {why}"
+        return "unknown", f"{text}; a job of it is not shown here: {why}"
     if (left_s := appears_within_s(asked)) > 0:
         return (
             "unknown",
-            f"{words}; there is no job of it yet, one may appear within {left_s:.0f} s",
+            f"{text}; there is no job of it yet, one may appear within {left_s:.0f} s",
         )
-    return "refused", f"{words}, and {NEVER}; resume submits it again"
+    return "refused", f"{text}, and {NEVER}; resume submits it again"
 
 
 def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line of the job's output, which explains its end before it had a state."""
     from orchestrator.evidence.own_causes import last_line  # rarely needed
 
-    words = last_line(files.layout.job_output(job_id))
-    return f"; the job's last line: {words}" if words else "; the job printed nothing"
+    line = last_line(files.layout.job_output(job_id))
+    return f"; the job's last line: {line}" if line else "; the job printed nothing"
 
 
 def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
@@ -152,54 +146,52 @@ def _job(files: SetEvidence, jobs: dict[str, Job] | None) -> Job | None:
         return None
     if files.job_id:
         return jobs.get(files.job_id)
-    # A submission without an answer has no id, but its job would carry the set's name.
+    # A submission without an answer has no id, but its job has the set's name.
     return next((job for job in jobs.values() if job.name == files.record.job_name), None)
 
 
 def _judge_working(
-    files: SetEvidence, own: JobRecord, known: Job | None, jobs: dict[str, Job]
+    files: SetEvidence, job: JobRecord, known: Job | None, jobs: dict[str, Job]
 ) -> tuple[str, str]:
     record = files.record
     if (
         record is not None
-        and record.scheduler == "local"
-        and own.host not in ("", os.uname().nodename)
+        and kind_of(record.scheduler).runs_here
+        and job.host not in ("", os.uname().nodename)
     ):
-        return own.state, f"runs on {own.host}; this is what its files say"
+        return job.state, f"runs on {job.host}; this is what its files say"
     if known is None or not known.alive:
         if held := _held(files, jobs):
             return (
-                own.state,
-                f"job {own.job_id} is not shown here: {held}; this is what its files say",
+                job.state,
+                f"job {job.job_id} is not shown here: {held}; this is what its files say",
             )
-        if known is not None and known.reason == "JobLaunchFailure":
-            # Slurm calls every exit code 0:9 a failed launch; this job had started.
-            known = replace(known, reason="")
-        text = known.account.text if known else "ended"
-        state = known.account.cause if known else "lost"
-        return state, f"job {own.job_id} {text} without closing the set"
+        account = known.as_started.account if known else None
+        text = account.text if account else "ended"
+        state = account.cause if account else "lost"
+        return state, f"job {job.job_id} {text} without closing the set"
     if known.account.phase in WAITING_PHASES:
         return _judge_queued(known)
-    return ("ending", "") if known.account.phase == "ending" else (own.state, own.reason)
+    return ("ending", "") if known.account.phase == "ending" else (job.state, job.reason)
 
 
 def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
-    """Return why a job that is not shown here may still be running; "" if it has ended."""
+    """Return why a job that is not shown here may still be running, or ""."""
     from orchestrator.evidence.lease import held_by
 
     viewer = THIS.holder(cluster=_cluster(files))
-    found = held_by(files.layout, viewer, jobs)
-    if found is None or found[1].gone or (files.job and found[0].job not in ("", files.job.job_id)):
+    held = held_by(files.layout, viewer, jobs)
+    if held is None:
         return ""
-    return found[1].why
+    holder, verdict = held
+    is_another = files.job is not None and holder.job not in ("", files.job.job_id)
+    return "" if verdict.gone or is_another else verdict.why
 
 
 def _cluster(files: SetEvidence) -> str:
-    if files.record is None or files.record.scheduler != "slurm":
+    if files.record is None or not kind_of(files.record.scheduler).allocates:
         return ""
-    from orchestrator.scheduler.slurm import cluster_name
-
-    return cluster_name()
+    return open_scheduler(files.record.scheduler).cluster()
 
 
 def _judge_queued(known: Job) -> tuple[str, str]:

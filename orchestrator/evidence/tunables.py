@@ -13,7 +13,7 @@ _STATES = frozenset({"ok", "failed", "unsupported"})
 
 @dataclass(frozen=True, slots=True)
 class TunableReading:
-    """A host setting on one or more nodes with equal values."""
+    """A host setting on nodes with equal values."""
 
     knob: str
     wanted: str
@@ -24,28 +24,28 @@ class TunableReading:
 
 
 def read_tunables(evidence: SetEvidence) -> tuple[TunableReading, ...]:
-    """Return the last values of each setting of each node, with equal nodes together."""
+    """Return each setting's last values on each node, equal nodes together."""
     together: dict[tuple[str, str, str, str, str], list[str]] = {}
     for node in evidence.node_folders:
         text = evidence.findings.text(evidence.layout.node(node) / "tunables.tsv")
-        for words in _last_words(parse_rows(text.splitlines())):
-            together.setdefault(words, []).append(node)
+        for values in _last_words(parse_rows(text.splitlines())):
+            together.setdefault(values, []).append(node)
     order = {
-        knob: index for index, knob in enumerate(dict.fromkeys(words[0] for words in together))
+        knob: index for index, knob in enumerate(dict.fromkeys(values[0] for values in together))
     }
     rows = sorted(together.items(), key=lambda item: (order[item[0][0]], -len(item[1]), item[0]))
-    return tuple(TunableReading(*words, tuple(nodes)) for words, nodes in rows)
+    return tuple(TunableReading(*values, tuple(nodes)) for values, nodes in rows)
 
 
 def _last_words(rows: Iterable[SettingRow]) -> list[tuple[str, str, str, str, str]]:
-    """Return per setting `before` of its first row, and the rest of its last row. `revert` does
-    not count."""
-    found: dict[str, tuple[str, str, str, str, str]] = {}
+    """Return per setting `before` of its first row and the rest of its last row, without
+    reverts."""
+    last: dict[str, tuple[str, str, str, str, str]] = {}
     for row in rows:
         if row.result not in _STATES or row.action == "revert":
             continue
         before = row.before
-        if row.knob in found and found[row.knob][2] != "-":
-            before = found[row.knob][2]
-        found[row.knob] = (row.knob, row.wanted, before, row.after, row.result)
-    return list(found.values())
+        if row.knob in last and last[row.knob][2] != "-":
+            before = last[row.knob][2]
+        last[row.knob] = (row.knob, row.wanted, before, row.after, row.result)
+    return list(last.values())

@@ -1,5 +1,4 @@
-"""Repeated, cheap reads of sets: their small files, only new bytes of logs, the scheduler
-rarely."""
+"""Repeated, cheap reads of sets: small files, new bytes of logs, rarely the scheduler."""
 
 from __future__ import annotations
 
@@ -19,17 +18,18 @@ from orchestrator.evidence.sets import (
     set_folders,
     surely_settled,
 )
+from orchestrator.evidence.training_log import training_log
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.scheduler import open_scheduler
+from orchestrator.scheduler.kinds import KINDS
 
 if TYPE_CHECKING:
     from orchestrator.scheduler.job import Job, Scheduler
 
 SHORTEST_S, LONGEST_S = 0.5, 5.0
 QUIET_S = 60.0
-"""A job whose log grew within this time is alive; Slurm is not asked then."""
+"""A job whose log grew within this time is alive; the scheduler is not asked."""
 
 LOST_S = 15.0
 """A job can end before its last files are visible here: NFS clients keep attributes for some
@@ -37,8 +37,8 @@ seconds (acregmax)."""
 
 
 class Watch:
-    """Repeated reads of one set. `interval_s` None adapts to the length of the runs; all watched
-    sets share `asking`."""
+    """Repeated reads of one set. `interval_s` None adapts to the runs' length; all watched sets
+    share `asking`."""
 
     def __init__(
         self,
@@ -66,25 +66,24 @@ class Watch:
         return self.draw()  # from files newer than the answer
 
     def draw(self) -> SetPicture:
-        """Return the set from its current files, with the scheduler's last answer."""
+        """Return the set from its files, with the scheduler's last answer."""
         files = SetEvidence(self.run_set.layout.root)
         return picture(files, self._answer, self.logs, asked=self._asked)
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[SetPicture]:
-        """Yield pictures until the set no longer changes by itself; the last one is its final
-        state."""
+        """Yield pictures until the set no longer changes by itself."""
         while True:
-            one = self.look()
-            yield one
-            if not one.live and not self._may_reappear(one):
+            current = self.look()
+            yield current
+            if not current.live and not self._may_reappear(current):
                 return
-            pause(self.pause_s(one))
+            pause(self.pause_s(current))
 
     def due(self, files: SetEvidence) -> bool:
         """Return whether to ask the scheduler about the set now."""
         if files.settled:
             return False
-        if self.scheduler.name == "local":  # a look at /proc
+        if self.scheduler.runs_here:  # a look at /proc
             return True
         about = (files.job_id, files.awaited)
         if about != self._about:
@@ -101,23 +100,23 @@ class Watch:
         if job is None or files.awaited:
             return False
         return any(
-            age_s(telling_log(files.layout, run, attempt)) < QUIET_S
+            age_s(training_log(files.layout, run, attempt)) < QUIET_S
             for run, attempt in going(job)
             if run and attempt
         )
 
-    def _may_reappear(self, one: SetPicture) -> bool:
-        if one.state != "lost" or self.scheduler.name == "local":
+    def _may_reappear(self, current: SetPicture) -> bool:
+        if current.state != "lost" or self.scheduler.runs_here:
             return False
         now = self.asking.clock()
         self._lost_since = self._lost_since or now
         return now - self._lost_since < LOST_S
 
-    def pause_s(self, one: SetPicture) -> float:
-        """Return a fiftieth of a run, within limits; the end of a run is seen within LONGEST_S."""
+    def pause_s(self, current: SetPicture) -> float:
+        """Return a fiftieth of a run, within limits: LONGEST_S bounds how late its end is seen."""
         if self.interval_s is not None:
             return self.interval_s
-        walls = [run.seconds for run in one.runs if run.seconds]
+        walls = [run.seconds for run in current.runs if run.seconds]
         return min(LONGEST_S, max(SHORTEST_S, max(walls, default=0.0) / 50))
 
 
@@ -132,12 +131,12 @@ class WatchAll:
     ) -> None:
         self.log_dir = log_dir
         self.interval_s = interval_s
-        self._asking = {name: Asking(clock) for name in ("local", "slurm")}
+        self._asking = {name: Asking(clock) for name in KINDS}
         self._watches: dict[Path, Watch] = {}
         self._over: set[Path] = set()
 
     def look(self) -> list[SetPicture]:
-        """Return the current sets, newest first, with at most one question to each scheduler."""
+        """Return the current sets, newest first, with one question to each scheduler."""
         fresh = self._find()
         files = {root: SetEvidence(root) for root in self._watches}
         by_scheduler: dict[str, list[Path]] = {}
@@ -149,22 +148,22 @@ class WatchAll:
                 answer = ask_all([files[root] for root in roots], self._watches[roots[0]].scheduler)
                 for root in roots:
                     self._watches[root].take(answer)
-        found = {root: watch.draw() for root, watch in self._watches.items()}
-        for root in [root for root in fresh if not found[root].live]:
-            one = found.pop(root)
+        pictures = {root: watch.draw() for root, watch in self._watches.items()}
+        for root in [root for root in fresh if not pictures[root].live]:
+            drawn = pictures.pop(root)
             del self._watches[root]
-            if one.state != "new":  # it may still be submitted
+            if drawn.state != "new":  # it may still be submitted
                 self._over.add(root)
-        return list(found.values())
+        return list(pictures.values())
 
     def pictures(self, pause: Callable[[float], None] = time.sleep) -> Iterator[list[SetPicture]]:
-        """Yield pictures until no set is active."""
         while True:
-            found = self.look()
-            yield found
-            if not any(one.live for one in found):
+            pictures = self.look()
+            yield pictures
+            live = [drawn for drawn in pictures if drawn.live]
+            if not live:
                 return
-            pause(min(self._watches[one.root].pause_s(one) for one in found if one.live))
+            pause(min(self._watches[drawn.root].pause_s(drawn) for drawn in live))
 
     def _find(self) -> list[Path]:
         """Add and return newly active sets."""

@@ -19,7 +19,7 @@ from orchestrator.scheduler.slurm_nodes import (
 )
 
 WAIT_S = 15
-"""Idle nodes take seconds; longer means that a job has them."""
+"""Idle nodes take seconds; after longer, a job has them."""
 ENDING_S = 15.0
 
 
@@ -43,7 +43,7 @@ def borrowed(
     """Hold an allocation of exactly these nodes, and yield the way to them.
 
     It ends with the context, and with this process: its command waits for the end of a pipe. Raises
-    SchedulerError if Slurm does not grant it at once.
+    SchedulerError unless granted at once.
     """
     argv = allocation_command(
         nodes, options, minutes=minutes, wait_s=WAIT_S, argv=["cat"], purpose=purpose

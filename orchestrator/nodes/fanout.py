@@ -89,8 +89,7 @@ def choose_transport(
     via: str = "auto", *, ssh_config: str | None = None, env: Mapping[str, str] | None = None
 ) -> Transport:
     """Return the transport `via`: local, ssh, STEP, or auto: a step inside an allocation, else ssh.
-    Raises UsageError for a step outside.
-    """
+    Raises UsageError for a step outside."""
     job = current_allocation(env).job
     if via == "local":
         return ThisHost()

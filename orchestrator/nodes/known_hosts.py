@@ -1,8 +1,8 @@
 """Host keys of a node from known_hosts files, without revoked keys.
 
 Lines mean the same as to ssh (sshd(8)), except @cert-authority: paramiko requests no certificates.
-Its `HostKeys.load` is not used: it knows neither markers nor patterns, drops the rest of a file
-after a broken key, and compares each key with all earlier keys, for every connection.
+Its `HostKeys.load` knows neither markers nor patterns, drops the rest of a file after a broken key,
+and compares each key with all earlier keys, for every connection.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class KnownHosts:
     def add_to(self, keys: HostKeys, name: str) -> bool:
         """Add the keys of `name` (`host` or `[host]:port`) to `keys`, the first of each type.
 
-        Returns whether a revoked key was left out. Raises OSError or UsageError if that is unknown.
+        Returns whether a revoked key was left out. Raises OSError or UsageError if unknown.
         """
         lines = self._lines_of(name)
         candidates = [key for line in lines if not line.revoked and (key := _key(line.text))]
@@ -91,7 +91,7 @@ class KnownHosts:
 class RevokedKeys:
     """The file of RevokedHostKeys: public keys in lines, or a key revocation list.
 
-    Raises OSError if it is unreadable or malformed: ssh trusts no host then.
+    Raises OSError if unreadable or malformed: ssh trusts no host then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -106,10 +106,8 @@ class RevokedKeys:
             ) from error
 
     def among(self, keys: Sequence[PKey]) -> set[bytes]:
-        """Return the revoked keys, as bytes.
-
-        Raises OSError for a malformed list, UsageError without ssh-keygen, which reads it.
-        """
+        """Return the revoked keys, as bytes. Raises OSError for a malformed list, UsageError
+        without ssh-keygen, which reads it."""
         if not self._is_list:
             return self._keys & {key.asbytes() for key in keys}
         return self._listed(keys) if keys else set()

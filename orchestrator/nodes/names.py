@@ -63,7 +63,7 @@ def for_commands(nodes: list[NamedNode]) -> list[NamedNode]:
 
 
 def expand(text: str) -> list[str]:
-    """Expand `n[1-3],m` to n1 n2 n3 m. Raises UsageError if malformed."""
+    """Expand `n[1-3],m` to n1 n2 n3 m. Raises UsageError."""
     return [name for item in _items(text) for name in _names_of(item)]
 
 
@@ -73,10 +73,8 @@ def expand_all(texts: Iterable[str]) -> list[str]:
 
 
 def names_given(text: str, option: str) -> list[str]:
-    """Return the names in an option's value: a list for expand(), or @FILE with such lines.
-
-    `#` starts a comment. Raises UsageError.
-    """
+    """Return the names in an option's value: a list for expand(), or @FILE with such lines, `#` for
+    comments. Raises UsageError."""
     if not text.startswith("@"):
         names = expand_all([text])
         if not names:

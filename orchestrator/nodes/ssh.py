@@ -45,7 +45,7 @@ class _Files:
         self._known: dict[tuple[Path | None, ...], KnownHosts] = {}
 
     def config(self, file: str | None) -> Config:
-        """Return a new configuration, because connections change theirs."""
+        """Return a copy: connections change their configuration."""
         from fabric import Config
 
         with self._lock:
@@ -81,7 +81,7 @@ class Ssh:
     def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         start = time.monotonic()
         deadline = Deadline(command.timeout_s, stopped)
-        # sshd passes the line to the login shell; words in quotes mean the same to every shell.
+        # sshd passes the line to the login shell; quoted words mean the same to every shell.
         line = shlex.join(command.bounded)
         connection = None
         try:
@@ -145,7 +145,7 @@ def revoked_file(ssh_config: Any) -> Path | None:
 _NO_CONNECTION = {
     errno.ECONNREFUSED: "connection refused: no SSH server listens on that port",
     errno.EHOSTUNREACH: "no route to this host",
-    # paramiko goes on with the closed socket if a name has the same address twice.
+    # paramiko continues with the closed socket if a name has the same address twice.
     errno.EBADF: "connection refused, or no route to this host",
 }
 
@@ -181,7 +181,7 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
 
 
 def _number(error: BaseException) -> int:
-    """Return the error number of the first address that was tried; 0 if missing."""
+    """Return the error number of the first address tried; 0 if missing."""
     tried = vars(error).get("errors")
     first = next(iter(tried.values())) if isinstance(tried, dict) and tried else error
     return getattr(first, "errno", None) or 0
@@ -201,7 +201,7 @@ def _exchange(channel: Channel, line: str, stdin: bytes, deadline: Deadline) -> 
         while not deadline.over:
             if not sent:
                 unsent, sent = _feed(channel, unsent)
-            # Checked before the last read: all output is in the channel's buffers by then.
+            # Checked before the last read: all output is then in the channel's buffers.
             ended = (channel.exit_status_ready() and channel.eof_received) or channel.closed
             if _drain(channel, stdout, stderr):
                 continue

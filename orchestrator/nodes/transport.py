@@ -64,7 +64,7 @@ class NodeAnswer:
 
     @property
     def complaints(self) -> list[str]:
-        """The command's own: srun adds a line with the exit code of each task."""
+        """The command's own lines: srun adds the exit code of each task."""
         lines = self.stderr.decode("utf-8", "replace").splitlines()
         return without_step_messages(stripped for line in lines if (stripped := line.strip()))
 

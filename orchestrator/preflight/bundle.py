@@ -41,10 +41,10 @@ class Bundle:
 
     program: Program
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
         """Return the command, with the program by value: otherwise anybody who may write in the log
         directory could run programs as this user."""
-        return self.program.command(self.python, *words)
+        return self.program.command(self.python, *arguments)
 
     def on_node(self, action: str) -> list[str]:
         """Return the command for a node outside an allocation, which may not see the bundle."""

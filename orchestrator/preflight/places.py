@@ -34,7 +34,7 @@ DEEP_S = 1200
 SPARE_S = 60
 """For the start of a step, and for slow shared storage."""
 ENDING_S = 25.0
-"""Longer than the loop waits for the release of its nodes before it ends them by force."""
+"""Longer than the loop waits for its nodes' release before it ends them by force."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,7 @@ def allocate(
 ) -> Verdicts:
     """Check idle nodes of `names`, or of the partition, in a short allocation.
 
-    `of`: the partition's number of nodes, if known. Raises SchedulerError if Slurm does not
-    allocate.
+    `of`: the partition's number of nodes, if known. Raises SchedulerError unless allocated.
     """
     from orchestrator.scheduler.slurm_nodes import allocation_reply
 
@@ -132,8 +131,7 @@ def allocate(
 
 
 def settled(site: Site, names: Sequence[str]) -> Selection:
-    """Wait up to COMPLETING_S seconds while Slurm cleans up nodes after a job, such as an earlier
-    command's."""
+    """Wait up to COMPLETING_S seconds while Slurm cleans up nodes after a job."""
     for _ in range(COMPLETING_S):
         chosen = select(site, names)
         if not chosen.completing:
@@ -296,7 +294,7 @@ class Judge:
         _end(self.process)
 
     def send(self, node: str, output: bytes) -> None:
-        """Pass on lines that a node wrote about itself."""
+        """Pass on a node's lines about itself."""
         lines = output.decode("utf-8", "replace").split("\n")
         about_itself = [line for line in lines if line.split("\t", 2)[1:2] == [node]]
         if self.process.stdin is not None:
@@ -355,7 +353,7 @@ def _outcome(process: subprocess.Popen[str], limit_s: float) -> subprocess.Compl
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """TERM first: the allocation releases its nodes, preflight.sh ends its step."""
+    """End it, by TERM first: the allocation releases its nodes, preflight.sh ends its step."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             process.terminate()
@@ -371,7 +369,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill the group, and processes of this program in other groups."""
+    """Kill the group, and this program's processes in other groups."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     argv = process.args if isinstance(process.args, list) else []

@@ -6,10 +6,10 @@
     cancel(job_id, grace_s) -> bool        True when the job is known to be over
     cluster() -> str                       the cluster's name in a lease; "" if unknown
 
-A job's state is Slurm's code, with the local scheduler too; `Job.account` has its meaning. No other
-package names Slurm's programs, variables or codes: `advice` has the commands for people,
-`slurm_states` and `slurm_reasons` the codes, `slurm_step` and `slurm_variables` the way to an
-allocation's nodes.
+A job's state is Slurm's code, with the local scheduler too; `Job.account` has its meaning. Slurm's
+programs, variables and codes are named here, and in a job by `onnode/loop/slurm.py`, alone:
+`advice` has the commands for people, `slurm_states` and `slurm_reasons` the codes, `slurm_step` and
+`slurm_variables` the way to an allocation's nodes. Readers of sets use `kinds` and `reasons`.
 """
 
 from __future__ import annotations

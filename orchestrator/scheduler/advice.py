@@ -1,6 +1,6 @@
 """Commands that a person types to ask or correct the scheduler.
 
-A job may be a placeholder: `show_job("{job}")` gives a template.
+`show_job("{job}")` gives a template.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.words import quoted
 
+SCHEDULER = "Slurm"
+"""The name of the cluster's scheduler."""
+CANCEL = "scancel"
 QUEUE_LISTING = "squeue"
 """The name of quoted lines of the job queue."""
 ACCOUNTS = "sacctmgr show assoc where user=$USER format=account,partition,qos"
@@ -27,7 +30,7 @@ GET_ALLOCATION = "salloc -N2"
 
 
 def start_set(scheduler: str) -> str:
-    """The command that starts a bundle's job, in the bundle's folder."""
+    """The command that starts a bundle's job, in its folder."""
     return "sbatch job.sh" if scheduler == "slurm" else "bash run_with_docker.sh"
 
 
@@ -36,7 +39,7 @@ def show_start(job: str) -> str:
 
 
 def show_queue(partition: str | None) -> str:
-    """The command that shows the jobs on a partition's nodes, and those that wait for them."""
+    """The command that shows the jobs on a partition's nodes, or waiting for them."""
     return f"squeue -p {quoted(partition)}" if partition else "squeue"
 
 
@@ -60,7 +63,7 @@ def drain_node(node: str, reason: str) -> str:
 
 
 def run_on(nodes: Sequence[str], command: str, partition: str | None) -> str:
-    """The command that runs a shell's command on each of these nodes."""
+    """The command that runs a shell's command on these nodes."""
     where = f" --partition={quoted(partition)}" if partition else ""
     where += f" --nodes={len(nodes)}" if len(nodes) > 1 else ""
     return f"srun{where} --nodelist={quoted(fold(nodes))} bash -c {quoted(command)}"
@@ -73,12 +76,10 @@ def allocate(nodes: str, partition: str | None) -> str:
 
 
 def release(job: str) -> str:
-    """The command for a held job."""
     return f"{RELEASE} {job}"
 
 
 def resume(job: str) -> str:
-    """The command for a suspended job."""
     return f"scontrol resume {job}"
 
 

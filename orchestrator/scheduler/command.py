@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown
+from orchestrator.errors import Fix, SchedulerBusy, SchedulerError, SchedulerUnknown
 
 KEPT_SLURM = frozenset({"SLURM_CONF"})
 """The client's cluster. Other SLURM_*/SBATCH_* variables of the caller would change our request: a
@@ -85,11 +85,10 @@ def ask(
     """Run `argv` in exactly `env` (default: the caller's, cleaned), whatever its exit code.
     `given`: standard input, with surrogates for bytes that are no text.
 
-    Raises SchedulerError for a missing program, SchedulerUnknown without an answer within
-    `timeout_s`.
+    Raises SchedulerError for a missing program, SchedulerUnknown after `timeout_s`.
     """
     if env is None:
-        # Seconds since 1970 instead of the local time zone, and messages in English.
+        # Seconds since 1970, not local time, and messages in English.
         env = {**without_scheduler_variables(os.environ), "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
     try:
         done = subprocess.run(
@@ -123,8 +122,10 @@ def ask(
     return Answer(argv, done.returncode, *(text.replace("\r\n", "\n") for text in texts))
 
 
-def refused(answer: Answer, action: str, *, hint: str = "") -> SchedulerError:
-    return _failure(SchedulerError, answer, action, hint)
+def refused(
+    answer: Answer, action: str, *, hint: str = "", fix: Fix | None = None
+) -> SchedulerError:
+    return _failure(SchedulerError, answer, action, hint, fix)
 
 
 def busy(answer: Answer, action: str, *, hint: str = "") -> SchedulerBusy:
@@ -135,7 +136,7 @@ def unknown(answer: Answer, action: str, *, hint: str = "ask again later") -> Sc
     return _failure(SchedulerUnknown, answer, action, hint)
 
 
-def _failure(kind: type[E], answer: Answer, action: str, hint: str) -> E:
+def _failure(kind: type[E], answer: Answer, action: str, hint: str, fix: Fix | None = None) -> E:
     return kind(
         f"{action}: {answer.complaint}",
         argv=answer.argv,
@@ -143,4 +144,5 @@ def _failure(kind: type[E], answer: Answer, action: str, hint: str) -> E:
         stdout=answer.stdout,
         stderr=answer.stderr,
         hint=hint,
+        fix=fix,
     )

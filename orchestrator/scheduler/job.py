@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +28,7 @@ class Job:
 
     @property
     def alive(self) -> bool:
-        """True if it may still run; also in an unknown state, so that nothing more is submitted."""
+        """True also in an unknown state, so that nothing more is submitted."""
         return not slurm_states.has_ended(self.state)
 
     @property
@@ -38,12 +38,15 @@ class Job:
 
     @property
     def account(self) -> Account:
-        """Phase, reason and cause in plain terms."""
         return slurm_states.account(self.id, self.state, self.reason)
 
     @property
+    def as_started(self) -> Job:
+        """The job, known to have started: its reason cannot be a failed launch."""
+        return replace(self, reason=slurm_states.reason_after_start(self.reason))
+
+    @property
     def wait_reason(self) -> str:
-        """Why it waits, in the scheduler's terms."""
         return slurm_states.wait_reason(self.state, self.reason)
 
 
@@ -52,8 +55,8 @@ class JobRequest:
     """A job to submit.
 
     `env` is complete: nothing of the caller's is added. In the file name of `output`, `%j` becomes
-    the job id. `options` are for the scheduler's command. `text` is the script as verified, "" to
-    run it by its path.
+    the job id. `options` are the scheduler command's. `text` is the script as verified, "" to run
+    it by its path.
     """
 
     script: Path
@@ -66,9 +69,11 @@ class JobRequest:
 
 
 class Scheduler(Protocol):
-    """A back end, with its `name` in set.json and site files."""
+    """A back end: its `name` in set.json and site files, and its properties (kinds.py)."""
 
     name: str
+    runs_here: bool
+    allocates: bool
 
     def submit(self, request: JobRequest) -> str: ...
 

@@ -2,7 +2,7 @@
 
 A job id is `local-<pid>-<start>`: the start in clock ticks since boot (field 22 of /proc/PID/stat),
 so a recycled pid is never taken for the job. The job's environment has the id as ORCH_JOB_ID, the
-name as ORCH_JOB_NAME: /proc shows every job and its processes, without a record.
+name as ORCH_JOB_NAME: /proc shows every job and its processes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 from orchestrator.errors import SchedulerError
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.scheduler.job import Job, JobRequest
+from orchestrator.scheduler.kinds import KINDS
 
 JOB_ID = re.compile(r"local-([1-9]\d{0,6})-(\d{1,19})")
 """A pid is at most 2^22 (kernel: PID_MAX_LIMIT), a start time a 64 bit number of ticks."""
 AFTER_KILL_S = 10.0
 
-# The process names itself before it becomes the script, so nobody has to guess its pid: same pid,
-# same start time.
+# The process names itself before it becomes the script: same pid, same start time.
 LAUNCH = r"""
 read -r stat < /proc/$$/stat; set -f; fields=(${stat##*) })
 export ORCH_JOB_ID="local-$$-${fields[19]}"
@@ -40,9 +40,10 @@ class Local:
     """An ended job is forgotten, as in Slurm after a while: its files have the rest."""
 
     name = "local"
+    runs_here, allocates = KINDS[name]
 
     def command(self, request: JobRequest) -> list[str]:
-        """Return the command for people: the launcher in front only sets ORCH_JOB_ID."""
+        """Return the command for people: the launcher only sets ORCH_JOB_ID."""
         return ["bash", str(request.script), *request.options]
 
     def submit(self, request: JobRequest) -> str:
@@ -75,8 +76,7 @@ class Local:
 
     def jobs(self, *, names: Iterable[str] = (), ids: Iterable[str] = ()) -> dict[str, Job]:
         """Return running jobs by name or id, in at most one pass over /proc."""
-        # An id needs no environment, which is empty for a moment while the launcher becomes the
-        # script.
+        # An id needs no environment, which is empty while the launcher becomes the script.
         jobs = {job_id: _running(job_id) for job_id in ids if _pid(job_id) is not None}
         wanted = frozenset(names)
         if wanted:
@@ -84,8 +84,7 @@ class Local:
         return jobs
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
-        """Send TERM to the first process, which closes the set; after `grace_s` KILL to all its
-        processes."""
+        """Send TERM to the first process, which closes the set; after `grace_s` KILL to all."""
         if not JOB_ID.fullmatch(job_id):
             raise SchedulerError(f"{job_id!r} is not a job of this machine (local-<pid>-<start>)")
         leader = _pid(job_id)
@@ -95,11 +94,9 @@ class Local:
         return _until(lambda: not _kill_members(job_id), AFTER_KILL_S)
 
     def comments(self, name: str, job_ids: Iterable[str]) -> dict[str, str]:
-        """Return {}: a process has no comment."""
         return {}
 
     def cluster(self) -> str:
-        """Return "": one machine is no cluster."""
         return ""
 
 
@@ -144,8 +141,7 @@ def _running(job_id: str, name: str = "") -> Job:
 def _leaders() -> Iterator[Job]:
     for pid, env in _environments():
         job_id = f"local-{pid}-{_start(pid)}"
-        # Before the launcher becomes the script its environment lacks the id; it leads its session
-        # from the start.
+        # The launcher has no id in its environment; it leads its session from the start.
         if env.get("ORCH_JOB_ID", job_id if _leads(pid) else "") == job_id:
             yield _running(job_id, env["ORCH_JOB_NAME"])
 

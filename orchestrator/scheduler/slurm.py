@@ -17,6 +17,7 @@ from orchestrator.onnode.kernel.system import comment
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest
+from orchestrator.scheduler.kinds import KINDS
 
 QUERY_S = 20.0
 SUBMIT_S = 60.0
@@ -25,7 +26,7 @@ AFTER_KILL_S = 60.0
 
 FIELD = "\x1f"
 FIELDS = "%i", "%T", "%S", "%e", "%N", "%r", "%j"
-"""The name is last: names of others may hold separators and line ends."""
+"""The name is last: it may hold separators and line ends."""
 JOB_ID = re.compile(r"^(\d+)(?:;\S*)?$")
 NAMES_LIMIT = 100_000
 """Bytes of names on a command line. Linux refuses an argument above 128 KiB (execve(2),
@@ -57,6 +58,7 @@ class Slurm:
     """The cluster of the commands on PATH (and of SLURM_CONF)."""
 
     name = "slurm"
+    runs_here, allocates = KINDS[name]
 
     def __init__(self, world: World = THIS, ask: Callable[..., Answer] = ask) -> None:
         self._world = world
@@ -80,7 +82,7 @@ class Slurm:
 
         The job gets exactly `request.env`: `--export=ALL` exports sbatch's environment.
         (`--export=NAME=VALUE,...` cannot carry a comma.) Without a file name sbatch reads the
-        script from its input, so nobody can change it after verification. Raises SchedulerError if
+        script from its input: nobody can change it after verification. Raises SchedulerError if
         Slurm refuses, SchedulerBusy for "not now", SchedulerUnknown for an unknown outcome.
         """
         argv, env = self.command(request), _with_cluster(request)
@@ -121,8 +123,8 @@ class Slurm:
         form = queue_format(mark)
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={form}"]
         # squeue filters after loading every job: a filter saves output, not work. --jobs fails as a
-        # whole if an id is forgotten, and --jobs with --name means "and": then all jobs are listed
-        # and filtered here.
+        # whole if an id is forgotten, and --jobs with --name means "and": then all jobs are
+        # filtered here.
         joined = ",".join(sorted(names))
         if not ids and len(joined) < NAMES_LIMIT:
             argv.append(f"--name={joined}")
@@ -159,15 +161,15 @@ class Slurm:
         return self._over(job_id, AFTER_KILL_S)
 
     def comments(self, name: str, job_ids: Iterable[str]) -> dict[str, str]:
-        """Return Slurm's comments on jobs called `name`, by id; {} without an answer. Another
-        cluster's job, or a later job, may have the id.
+        """Return Slurm's comments on jobs called `name`, by id. Another cluster's job, or a later
+        job, may have the id.
 
         The controller forgets jobs minutes after their end. Accounting keeps the comment if the
         site stores it (AccountingStoreFlags=job_comment).
         """
         wanted = [job_id for job_id in job_ids if job_id.isdecimal()]
-        found = {job_id: self._comment(name, job_id) for job_id in wanted}
-        lacking = [job_id for job_id, text in found.items() if not text]
+        comments = {job_id: self._comment(name, job_id) for job_id in wanted}
+        lacking = [job_id for job_id, text in comments.items() if not text]
         argv = [
             "sacct",
             "--noheader",
@@ -179,15 +181,15 @@ class Slurm:
         for line in answer.splitlines():
             job_id, _, rest = line.partition("|")
             if job_id in lacking and rest.startswith(f"{name}|"):
-                found[job_id] = rest.removeprefix(f"{name}|")
-        return {job_id: text for job_id, text in found.items() if text}
+                comments[job_id] = rest.removeprefix(f"{name}|")
+        return {job_id: text for job_id, text in comments.items() if text}
 
     def _comment(self, name: str, job_id: str) -> str:
         shown = self._try(["scontrol", "show", "job", job_id])
         return comment(shown) if re.search(rf"(?m) JobName={re.escape(name)}$", shown) else ""
 
     def _try(self, argv: list[str]) -> str:
-        """Return a command's output; "" if it fails or is missing."""
+        """Return a command's output; "" if it fails."""
         try:
             answer = self._ask(argv, timeout_s=QUERY_S)
         except SchedulerError:
@@ -249,14 +251,10 @@ def _not_taken(answer: Answer) -> SchedulerError:
 
     cause = cause_in(answer.complaint, REASONS)
     remedy = "correct the site file or the option (partition, account, qos, time limit, ...)"
-    error = refused(
-        answer,
-        "Slurm refused the job",
-        hint=f"{cause.remedy if cause else remedy}, then submit again",
-    )
-    if cause and "{" not in cause.next:  # no job exists, and of a new set nothing stays
-        error.fix = Fix(cause.next)
-    return error
+    hint = f"{cause.remedy if cause else remedy}, then submit again"
+    # A fix names no job and no set: none exists.
+    fix = Fix(cause.next) if cause and "{" not in cause.next else None
+    return refused(answer, "Slurm refused the job", hint=hint, fix=fix)
 
 
 def cluster_name(ask: Callable[..., Answer] = ask) -> str:
@@ -266,7 +264,6 @@ def cluster_name(ask: Callable[..., Answer] = ask) -> str:
 
 @lru_cache(maxsize=4)
 def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
-    """Ask once per set of commands and configuration."""
     try:
         answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
     except SchedulerError:

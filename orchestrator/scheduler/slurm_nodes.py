@@ -16,7 +16,7 @@ _PREFIX = "salloc: "
 _GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation (\d+)", re.MULTILINE)
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
-"""For nodes taken, or gone, since sinfo showed them idle. A request still queued when --immediate
+"""For nodes taken, or lost, since sinfo showed them idle. A request still queued when --immediate
 ends gets "Connection timed out"."""
 
 _SHARED_OPTIONS = frozenset(
@@ -43,11 +43,11 @@ _SHARED_OPTIONS = frozenset(
         "--nice",
     }
 )
-"""Options that mean the same to sbatch and salloc, and matter for a short allocation."""
+"""Options with the same meaning to sbatch and salloc that matter for a short allocation."""
 
 
 _DECIDES_LIMIT = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z-])")
-"""With these sbatch options the limit of the site's partition is not decisive."""
+"""sbatch options with which the limit of the site's partition is not decisive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def node_states(partition: str | None, names: Sequence[str] = ()) -> dict[str, N
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """The nodes that a job asks for: those of its runs, spares, and names it leaves out."""
+    """The nodes that a job asks for: those of its runs, spares, and excluded names."""
 
     for_runs: int
     spares: int = 0
@@ -142,11 +142,10 @@ class Demand:
         return self.for_runs + self.spares
 
     def left(self, partition: Iterable[str]) -> list[str]:
-        """Return the names of a partition that are not left out."""
         return [name for name in partition if name not in self.excluded]
 
     def shortage(self, partition: Iterable[str]) -> str:
-        """Return why a partition of these nodes is too small for the job, "" if it is not."""
+        """Return why a partition of these nodes is too small for the job, or ""."""
         names = list(partition)
         left = self.left(names)
         if len(left) >= self.nodes:
@@ -178,7 +177,7 @@ def _states(answer: Answer, *, only_default: bool) -> dict[str, NodeState]:
         if len(cells) != 4:
             raise unknown(answer, "sinfo's answer cannot be read")
         name, state, partition, reason = (cell.strip() for cell in cells)
-        # A node is listed for each of its partitions; the star marks the default partition.
+        # A node is listed for each of its partitions; the star marks the default.
         if not only_default or partition.endswith("*"):
             states[name] = NodeState(
                 name, state.lower(), "" if reason in ("none", "(null)") else reason
@@ -209,10 +208,8 @@ def partition_limits(partitions: str | None) -> dict[str, int | None]:
 
 
 def minutes_of(text: str) -> int | None:
-    """Read `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`, rounded up as Slurm does.
-
-    None: unlimited. Raises ValueError.
-    """
+    """Read `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`, rounded up as Slurm does;
+    None: unlimited. Raises ValueError."""
     if text.lower() in ("infinite", "unlimited"):
         return None
     if not _TIME.fullmatch(text):
@@ -235,8 +232,8 @@ def allocation_command(
     argv: Sequence[str],
     purpose: str = "preflight",
 ) -> list[str]:
-    """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv` here
-    and ends."""
+    """Return an salloc of exactly these nodes, within `wait_s` or not at all, that runs `argv`
+    here."""
     return [
         "salloc",
         f"--job-name=orch-{purpose}",
@@ -264,7 +261,6 @@ class AllocationReply:
 
 
 def granted_job(messages: str) -> str:
-    """Return the job that salloc's messages grant, or ""."""
     match = _GRANTED.search(messages)
     return match[1] if match else ""
 
@@ -277,7 +273,7 @@ def allocation_reply(stderr: str) -> AllocationReply:
 
 
 def without_allocation_messages(lines: Sequence[str]) -> list[str]:
-    """Return the lines of the command that ran in the allocation."""
+    """Return the lines of the command in the allocation."""
     return [line for line in lines if not line.startswith(_PREFIX)]
 
 
@@ -287,5 +283,5 @@ def limit_may_differ(options: Sequence[str]) -> bool:
 
 
 def shared_options(lines: Sequence[str]) -> list[str]:
-    """Return the site's sbatch options that mean the same to salloc."""
+    """Return the site's sbatch options with the same meaning to salloc."""
     return [line for line in lines if re.split(r"[= ]", line, maxsplit=1)[0] in _SHARED_OPTIONS]

@@ -1,4 +1,4 @@
-"""Slurm's reasons for a job that waits, was refused or has ended, with their meaning, as data.
+"""Slurm's reasons for a job that waits, was refused or has ended, and their meaning, as data.
 
 The reasons are squeue's (%r), the refusals sbatch's. Sources: Slurm's pages "Job Reason Codes" and
 "Job State Codes", and slurm_errno.c.
@@ -185,7 +185,6 @@ _STEP_REFUSED = re.compile(
 
 
 def refused_step(text: str) -> Cause | None:
-    """Return why Slurm refused a step or an allocation."""
     return cause_in(text, REASONS) if _STEP_REFUSED.search(text) else None
 
 

@@ -93,11 +93,16 @@ def account(job_id: str, state: str, reason: str) -> Account:
         return Account("pending", _with_meaning(reason))
     if has_ended(state):
         cause, text = _ENDS.get(state, ("lost", state.lower()))  # failed, completed
-        told = state not in _ENDS and reason not in _NO_REASONS
-        return Account("ended", f"{text}: {_with_meaning(reason)}" if told else text, cause)
+        is_explained = state not in _ENDS and reason not in _NO_REASONS
+        return Account("ended", f"{text}: {_with_meaning(reason)}" if is_explained else text, cause)
     if state == "RUNNING":
         return Account("running")
     return Account("ending" if state == "COMPLETING" else "starting", state)
+
+
+def reason_after_start(reason: str) -> str:
+    """Return the reason of a started job: to Slurm every exit code 0:9 is a failed launch."""
+    return "" if reason == "JobLaunchFailure" else reason
 
 
 def wait_reason(state: str, reason: str) -> str:
@@ -108,7 +113,7 @@ def wait_reason(state: str, reason: str) -> str:
 
 
 def _with_meaning(reason: str) -> str:
-    # The table of reasons is loaded only if needed: most sets are settled.
+    # Most sets are settled, and do not need the table of reasons.
     from orchestrator.scheduler.slurm_reasons import with_meaning
 
     return with_meaning(reason)

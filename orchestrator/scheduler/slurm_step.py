@@ -1,4 +1,4 @@
-"""Commands on a node through srun, and srun's messages among the command's."""
+"""Commands on a node through srun, and srun's own messages."""
 
 from __future__ import annotations
 

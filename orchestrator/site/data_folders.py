@@ -19,14 +19,14 @@ Folders = dict[str, dict[str, str]]
 
 def given_folders(given: Sequence[tuple[str, str]]) -> Folders:
     """Resolve (WORKLOAD or WORKLOAD.VARIABLE, folder). Raises UsageError."""
-    known, found = _workloads(), Folders()
+    known, folders = _workloads(), Folders()
     for name, folder in given:
         workload, _, variable = name.partition(".")
         variables = _variables(_known(workload, known), f"--data {name}={folder}")
         if not variable and len(variables) > 1:
             raise UsageError(
                 f"--data {name}={folder}: {workload} has several folders: {', '.join(variables)}",
-                hint=" ".join(f"--data {workload}.{one}=DIR" for one in variables),
+                hint=" ".join(f"--data {workload}.{other}=DIR" for other in variables),
             )
         variable = variable or variables[0]
         if variable not in variables:
@@ -34,12 +34,12 @@ def given_folders(given: Sequence[tuple[str, str]]) -> Folders:
                 f"--data {name}={folder}: {workload} has no folder {variable}"
                 f"{did_you_mean(variable, variables)}; accepted: {', '.join(variables)}"
             )
-        found.setdefault(workload, {})[variable] = _absolute(folder, f"--data {name}")
-    return found
+        folders.setdefault(workload, {})[variable] = _absolute(folder, f"--data {name}")
+    return folders
 
 
 def asked_folders(ask: Callable[[str, str], str]) -> Folders:
-    known, found = _workloads(), Folders()
+    known, folders = _workloads(), Folders()
     with_data = [name for name, workload in known.items() if workload.mounts]
     answer = ask(f"workloads to run, separated by commas ({', '.join(with_data)})", SKIP)
     for name in (part.strip() for part in answer.split(",")):
@@ -48,8 +48,8 @@ def asked_folders(ask: Callable[[str, str], str]) -> Folders:
         for variable in _variables(_known(name, known), name):
             folder = ask(question(name, variable), SKIP)
             if folder not in ("", SKIP):
-                found.setdefault(name, {})[variable] = _absolute(folder, f"{name}, {variable}")
-    return found
+                folders.setdefault(name, {})[variable] = _absolute(folder, f"{name}, {variable}")
+    return folders
 
 
 def question(workload: str, variable: str) -> str:

@@ -28,6 +28,7 @@ from orchestrator.preflight import places
 from orchestrator.preflight.bundle import temporary_bundle
 from orchestrator.runset.doubts import doubts
 from orchestrator.scheduler import advice
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
 from orchestrator.site.remedies import Remedies, on_this_host, through_slurm
@@ -53,8 +54,8 @@ def examine(
     """Yield the most important results first; skip checks whose precondition failed.
 
     `find_site` raises UsageError without a site file, `load` DescriptorError for an unusable file.
-    `names`: as in Remedies. `hosts_only`: the entry has no real system, so its requirements of a
-    node are not checked.
+    `names`: as in Remedies. `hosts_only`: without a real system, its requirements of a node are not
+    checked.
     """
     yield _row("version", "pass", f"orchestrator {__version__}, Python {platform.python_version()}")
     try:
@@ -71,7 +72,7 @@ def examine(
             yield _look("site", "fail", error.message, f"ls -ld {quoted(path)}")
         return
     yield _row("site", "pass", f"{path.absolute()} ({entry.site.name})")
-    is_local = entry.site.scheduler == "local"
+    is_local = kind_of(entry.site.scheduler).runs_here
     run_on = on_this_host if is_local else through_slurm(entry.site.partition)
     remedies = Remedies(entry, names, run_on)
     if problem := group_problem(entry.site):
@@ -135,7 +136,7 @@ def _with_hint(error: OrchestratorError) -> str:
 
 
 def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
-    if site.scheduler == "local":
+    if kind_of(site.scheduler).runs_here:
         return _row("slurm", "skip", "scheduler: local; this host is the node")
     try:
         known = {partition.name: partition for partition in partitions()}
@@ -208,7 +209,7 @@ def _node(
     try:
         with temporary_bundle(entry, log_dir) as bundle:
             request = places.Request(bundle)
-            if entry.site.scheduler == "local":
+            if kind_of(entry.site.scheduler).runs_here:
                 verdicts = places.on_this_host(request)
             else:
                 states = node_states(entry.site.partition)

@@ -1,4 +1,4 @@
-"""Values of a site file, written into it: its comments and all other values stay."""
+"""Values written into a site file: its comments and all other values stay."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ def with_value(text: str, key: Sequence[str], value: object) -> str:
     mapping: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     for depth, name in enumerate(key):
         inside = _nested(key[depth + 1 :], value)
-        pairs = [(known, found) for known, found in mapping.value if known.value == name]
+        pairs = [(known, node) for known, node in mapping.value if known.value == name]
         if not pairs:
             return _with_pair(text, mapping, f"{yaml_value(name)}: {yaml_value(inside)}", depth)
-        [(known, found)] = pairs
-        if depth == len(key) - 1 or not isinstance(found, yaml.MappingNode):
+        [(known, node)] = pairs
+        if depth == len(key) - 1 or not isinstance(node, yaml.MappingNode):
             start = known.end_mark.index
-            end = start + len(text[start : _end(found)].rstrip())
+            end = start + len(text[start : _end(node)].rstrip())
             return f"{text[:start]}: {yaml_value(inside)}{text[end:]}"
-        mapping = found
+        mapping = node
     return text
 
 
@@ -91,7 +91,7 @@ def _with_pair(text: str, mapping: yaml.MappingNode, pair: str, depth: int) -> s
 
 
 def _end(node: Any) -> int:
-    """Return the end of a value; that of a block is its last value's, without later comments."""
+    """Return the end of a value; a block's is its last value's, without later comments."""
     if isinstance(node.value, list) and node.value and not node.flow_style:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError, UsageError, did_you_mean
 from orchestrator.resources import user_path
 from orchestrator.scheduler import advice, slurm_site
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.data_folders import Folders, asked_folders, given_folders
@@ -79,7 +80,7 @@ def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft
 
 
 def _slurm(wishes: Wishes) -> list[Partition] | None:
-    if wishes.scheduler == "local":
+    if kind_of(wishes.scheduler).runs_here:
         return None
     try:
         return slurm_site.partitions()
@@ -91,11 +92,18 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
             hint="ask again, or go without it: --scheduler local",
         ) from error
     except SchedulerError as error:
-        # Slurm is here, and refuses.
-        if wishes.scheduler == "slurm" or error.returncode is not None:
-            error.hint = "; ".join(filter(None, [error.hint, "without Slurm: --scheduler local"]))
-            raise
-        return None
+        is_here = error.returncode is not None  # it refuses
+        if not is_here and not kind_of(wishes.scheduler).allocates:
+            return None
+        raise SchedulerError(
+            error.message,
+            argv=error.argv,
+            returncode=error.returncode,
+            stdout=error.stdout,
+            stderr=error.stderr,
+            hint="; ".join(filter(None, [error.hint, "without Slurm: --scheduler local"])),
+            fix=error.fix,
+        ) from error
 
 
 # ---- Slurm ----
@@ -175,7 +183,7 @@ def _some(title: str, names: Sequence[str]) -> list[str]:
 
 
 def _two(partition: str) -> str:
-    """Return a second idle node, for the route between two nodes."""
+    """Return a second idle node, for the route between both."""
     try:
         names = [name for name, state in node_states(partition).items() if state.idle]
     except SchedulerError:
@@ -193,7 +201,7 @@ def _log_dir(
     progress: Callable[[str], None],
     options: list[str] | None,
 ) -> NodeLook:
-    """Set the first folder that a node can write to; return that node's report."""
+    """Set the first folder that a node can write to; return its report."""
     places = [Path.cwd() / "results", Path.home() / "mlperf-results"]
     if not wishes.log_dir:
         places.insert(

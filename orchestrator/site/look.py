@@ -39,7 +39,7 @@ class NodeLook:
 def look(log_dir: Path, *, options: Sequence[str] | None, peer: str = "") -> NodeLook:
     """Inspect a node: allocated with these Slurm options, or this host (None).
 
-    `peer` is another node, for the route between them. Raises SetError if `log_dir` is not writable
+    `peer`: another node, for the route between them. Raises SetError if `log_dir` is not writable
     here.
     """
     container = {"engine": "none"}

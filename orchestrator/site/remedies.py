@@ -1,4 +1,4 @@
-"""The command for a check that failed: it fixes the problem, or shows what is wrong."""
+"""The command for a failed check: it fixes the problem, or shows it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orchestrator.model.prerequisites import DATA, find_data, name_folders, unna
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.scheduler import advice
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.site.site_file import yaml_value
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ ON_NODE = {
         "/sys/class/infiniband/*/fw_ver; uname -r"
     ),
 }
-"""Check -> a shell's command that shows what is wrong on its node."""
+"""Check -> a shell's command that shows the problem on its node."""
 FIX_ON_NODE = {"clock": "sudo chronyc makestep || sudo systemctl restart systemd-timesyncd"}
 """Check -> a shell's command that fixes it there."""
 DRIVER = "lspci -d 1002:; sudo modprobe amdgpu"
@@ -73,7 +74,7 @@ def on_this_host(nodes: Sequence[str], command: str) -> str:
 
 
 def over_ssh(hosts: Sequence[NamedNode], config: str | None = None) -> RunOn:
-    """Of several nodes the first is enough: what is wrong there is wrong on the others."""
+    """Return a way to the first of several nodes: the others have the same problem."""
     addresses = {host.name: host.address for host in hosts}
     options = ["-F", config] if config else []
     return lambda nodes, command: join(
@@ -118,8 +119,8 @@ class Remedies(NamedTuple):
         return replace(row, text=text, remedy=command, shows=shows)
 
     def _line(self, fix: Fix) -> str:
-        """What `submit` would override goes into the site file, which is checked here; a fix starts
-        no job."""
+        """Return a command: values that `submit` would override go into the site file, which is
+        checked here; a fix starts no job."""
         values = [word for value in fix.options[1::2] for word in ("--set", value)]
         steps = [Fix(other=fix.first).line(self.names)] if fix.first and values else []
         if values:
@@ -127,11 +128,11 @@ class Remedies(NamedTuple):
         return " && ".join([*steps, fix.line(["doctor", *self.names])])
 
     def _here(self, row: Row, nodes: Sequence[str]) -> str:
-        """Return a command for this host, or ""."""
         entry = self.entry
         if row.unchecked:
             return ""
-        if row.check in DRAINED and row.verdict == "fail" and entry.site.scheduler == "slurm":
+        allocates = kind_of(entry.site.scheduler).allocates
+        if allocates and row.check in DRAINED and row.verdict == "fail":
             return advice.drain_node(fold(nodes), DRAINED[row.check])
         if row.check == "image":
             steps = (*(["build"] if entry.build else []), "pull", "distribute")
@@ -142,7 +143,7 @@ class Remedies(NamedTuple):
             return self._line(find_data(entry.site, entry.workload, *missing.groups()))
         if row.check == "engine" and "private to jobs" in row.text:
             return self.set_key("container.channel_dir", "/var/tmp")
-        options = [option for words, option in ULIMITS.items() if words in row.text]
+        options = [option for text, option in ULIMITS.items() if text in row.text]
         if row.check == "limits" and entry.container.engine != "none":
             return self.set_key("container.options", [*entry.site.container.options, *options])
         if row.check == "engine" and "userns-remap" in row.text:
@@ -151,7 +152,6 @@ class Remedies(NamedTuple):
         return ""
 
     def set_key(self, key: str, value: object) -> str:
-        """Return the command that writes a value into the site file."""
         return self._line(Fix(other=("config", "--set", f"{key}={yaml_value(value)}")))
 
     def _fix_there(self, row: Row) -> str:
@@ -165,7 +165,7 @@ class Remedies(NamedTuple):
         return FIX_ON_NODE.get(row.check, "")
 
     def _look_there(self, row: Row) -> str:
-        """Return a command that shows on the row's node what is wrong, or ""."""
+        """Return a command that shows the problem on the row's node, or ""."""
         if row.unchecked:
             return ""
         if row.check == "reach":

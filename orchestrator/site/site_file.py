@@ -1,6 +1,6 @@
 """A site file: detected values as keys, the others as comments with default and description.
 
-Only a valid file is written, and all of it or nothing.
+Only a valid file is written, all or nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Remarks = Mapping[str, Sequence[str]]
 
 
 def write_site(path: Path, draft: SiteDraft, *, short: bool = False) -> None:
-    """Write `draft` to `path`, and STEM.schema.json next to it. `short`: without the other keys.
+    """Write `draft` to `path`, and STEM.schema.json next to it. `short`: without other keys.
 
     Raises UsageError, DescriptorError, or SetError on a full disk; nothing is changed then.
     """
@@ -83,7 +83,7 @@ def site_text(
     values: Values, remarks: Remarks, *, name: str, schema: str, short: bool = False
 ) -> str:
     """Return a site file with `values`, and every other key as a comment, unless `short`. `schema`:
-    path of its JSON Schema relative to the file."""
+    relative path of its JSON Schema."""
     lines = [
         MODELINE.format(schema=schema),
         *(SHORT_HEAD if short else HEAD).format(name=name).splitlines(),

@@ -1,4 +1,4 @@
-"""Run a profile's script on hosts, in a single round trip for each host and action."""
+"""Run a profile's script on hosts, in one round trip for each host and action."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BEGIN = "#begin"
 # `bash -s` would read the script from the pipe byte by byte.
 _RUN = 'eval "$(cat)"'
 # sudo reads the password's line only if it needs it. Commands start after a marker line, so that
-# this line never runs as a command.
+# this line never runs.
 _SKIP_PASSWORD = f'while IFS= read -r line && [[ $line != "{_BEGIN}" ]]; do :; done'
 _RUN_AFTER_PASSWORD = f"{_SKIP_PASSWORD}; {_RUN}"
 

@@ -62,8 +62,6 @@ class HostSetting:
 
 @dataclass(frozen=True, slots=True)
 class TuningProfile:
-    """Settings in order; `files` are their documents."""
-
     name: str
     title: str
     settings: tuple[HostSetting, ...]
@@ -73,7 +71,7 @@ class TuningProfile:
 def load_profile(name: str) -> TuningProfile:
     """Return a shipped profile, or a file's (with a slash or .yaml).
 
-    Raises UsageError if unknown, DescriptorError with every problem of a document.
+    Raises UsageError if unknown, DescriptorError with every problem.
     """
     profile, settings, files = _read(_path_of(name, None), ())
     # A later document wins, but keeps the earlier one's place.
@@ -97,7 +95,6 @@ def profile_names() -> list[str]:
 
 
 def choose_profile(workload: str = "", round: str = "") -> str:
-    """Return the profile that choice.yaml names."""
     choice = read_choice(data_dir(FOLDER) / "choice.yaml")
     per_round = choice.workloads.get(workload)
     name = (per_round.rounds.get(round) or per_round.default) if per_round else None
@@ -115,7 +112,6 @@ def read_choice(path: Path) -> Choice:
 
 
 def profile_for(entry: Entry) -> TuningProfile:
-    """Prefer the site's profile to the workload's."""
     return load_profile(entry.site.tuning.profile or choose_profile(entry.workload, entry.round))
 
 

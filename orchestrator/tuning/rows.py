@@ -63,8 +63,8 @@ def parse_rows(lines: Iterable[str]) -> list[SettingRow]:
 
 
 def is_complete(lines: Iterable[str]) -> bool:
-    """Return whether apply, revert or revert-all printed its last row (revert: every value is back,
-    or kept for another owner)."""
+    """Return whether the last row of apply, revert or revert-all is there (revert: every value is
+    back, or kept for another owner)."""
     return any(line.split("\t")[4:5] == ["complete"] for line in lines)
 
 

@@ -17,6 +17,7 @@ from orchestrator.evidence.sets import SubmissionRecord
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, write
 from orchestrator.onnode.kernel.world import World
 from orchestrator.scheduler.job import Job, JobRequest
+from orchestrator.scheduler.kinds import KINDS
 
 
 class Hasty(World):
@@ -33,6 +34,7 @@ class Cluster:
     """A scheduler in memory that can lose its answers: `accepts` whether a job comes to be, `answer` what is said."""
 
     name = "slurm"
+    runs_here, allocates = KINDS[name]
 
     def __init__(self, accepts: bool = True, answer: type[SchedulerError] | None = None) -> None:
         self.accepts = accepts

@@ -17,13 +17,13 @@ from until import now_ms, until
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
-from orchestrator.evidence.state import GRACE_S
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import Holder, read, write
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.submissions import settle_own
 from orchestrator.runset.submit import submissions
+from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm import FIELD
 
@@ -93,7 +93,7 @@ def test_without_a_job_status_says_what_is_known(root: Path, cli: Commands, fake
     path = root / "submissions/1.json"
     asked = read(SubmissionRecord, path)
     assert isinstance(asked, SubmissionRecord)
-    write(replace(asked, requested_ms=int(now_ms() - 1000 * (GRACE_S + 1))), path)
+    write(replace(asked, requested_ms=int(now_ms() - 1000 * (APPEARS_WITHIN_S + 1))), path)
     answer = cli.json("status", root)
     assert (
         answer["state"] == "refused"

@@ -368,6 +368,7 @@ def test_last_words_of_a_job_that_could_not_start(tmp_path: Path) -> None:
 def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None:
     class Counting:
         name = "slurm"
+        runs_here = False
         asked: ClassVar[list[tuple[list[str], list[str]]]] = []
 
         def jobs(self, *, names: list[str], ids: list[str]) -> dict[str, Job]:
@@ -390,6 +391,7 @@ def test_one_query_for_all_sets_and_none_for_closed_ones(tmp_path: Path) -> None
 def test_no_answer_is_not_gone(tmp_path: Path) -> None:
     class Silent:
         name = "slurm"
+        runs_here = False
 
         def jobs(self, **_: object) -> dict[str, Job]:
             raise SchedulerUnknown("no answer")
@@ -403,6 +405,7 @@ def test_watching_asks_slurm_rarely(tmp_path: Path) -> None:
 
     class Counting:
         name = "slurm"
+        runs_here = False
         asked = 0
 
         def jobs(self, **_: object) -> dict[str, Job]:
@@ -436,6 +439,7 @@ def test_a_job_that_was_not_asked_about_is_not_unanswered(tmp_path: Path, state:
 
     class Answering:
         name = "slurm"
+        runs_here = False
 
         def jobs(self, **_: object) -> dict[str, Job]:
             return {"7": Job("7", "orch-s", "PENDING", "Resources")}

@@ -17,7 +17,6 @@ from until import LIMIT_S, make_older, now_ms
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
-from orchestrator.evidence.state import GRACE_S
 from orchestrator.onnode.kernel.files import Files, PathLike
 from orchestrator.onnode.kernel.records import JobRecord, read, write
 from orchestrator.onnode.kernel.world import THIS, World
@@ -31,6 +30,7 @@ from orchestrator.runset.submit import (
     submit,
 )
 from orchestrator.scheduler.job import Job, JobRequest
+from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def old(run_set: RunSet) -> None:
     """Make the last submission older than the grace period."""
     last = submissions(run_set.layout)[-1]
     write(
-        replace(last, requested_ms=last.requested_ms - GRACE_S * 1000 - 1),
+        replace(last, requested_ms=last.requested_ms - APPEARS_WITHIN_S * 1000 - 1),
         run_set.layout.submission(last.number),
     )
 

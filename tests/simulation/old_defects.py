@@ -269,10 +269,10 @@ DEFECTS = [
         "a clock that was set back by more than a day made `audit --only ledger` fail for ever",
         "ab8fe73; third faults review N12",
         SCORE_LEDGER,
-        "        expected, before = max(expected, one.number + 1), one.hash\n",
-        "        if index and one.time_ms < entries[index - 1].time_ms - CLOCK_STEP_MS:\n"
-        '            yield Mismatch(one.number, "", "says a time more than a day before the record before it")\n'
-        "        expected, before = max(expected, one.number + 1), one.hash\n",
+        "        expected, before = max(expected, entry.number + 1), entry.hash\n",
+        "        if index and entry.time_ms < entries[index - 1].time_ms - CLOCK_STEP_MS:\n"
+        '            yield Mismatch(entry.number, "", "says a time more than a day before the record before it")\n'
+        "        expected, before = max(expected, entry.number + 1), entry.hash\n",
         likely=("clocks of all nodes",),
     ),
     # ---- the set's folder ----

@@ -29,9 +29,9 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
+from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
 from orchestrator.simulation import faults, invariants
 from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
@@ -494,7 +494,7 @@ def _vain_cancels(world: Simulation) -> Iterator[str]:
     for done in world.done:
         at = world.engine.start_ms / 1000 + done.at
         if "one may still appear" in done.error and not any(
-            at - GRACE_S - 60 < ms <= at + 60 for ms in asked
+            at - APPEARS_WITHIN_S - 60 < ms <= at + 60 for ms in asked
         ):
             yield f"{done.name}: {done.error}"
 

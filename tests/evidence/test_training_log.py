@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.evidence.training_log import training_log
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 
 def line(key: str) -> str:
@@ -39,4 +39,4 @@ def test_the_log_of_the_one_that_logs(tmp_path: Path, logs: dict[int, str], rank
     layout.attempt(1, 2).mkdir(parents=True)
     for number, text in logs.items():
         layout.node_log(1, 2, number).write_text(text)
-    assert telling_log(layout, 1, 2) == layout.node_log(1, 2, rank)
+    assert training_log(layout, 1, 2) == layout.node_log(1, 2, rank)
