@@ -18,7 +18,7 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "tools"))
 
-from tics import CEILINGS, PACKAGE, TICS, prose  # noqa: E402
+from tics import CEILINGS, PACKAGE, TICS, code_tokens, prose  # noqa: E402
 from tics import count as count_tics  # noqa: E402
 
 from orchestrator.words import count  # noqa: E402
@@ -27,13 +27,30 @@ SLACK = 0.4
 """Per 1,000 words: whoever brings a tic down by more than this lowers its ceiling, too."""
 
 
+MOST_WORDS = 148
+"""Words of docstrings and comments per 1,000 tokens of code: the integer above `python tools/tics.py`'s last column."""
+
+
 def test_tics_only_become_fewer() -> None:
-    words, tics = count_tics(PACKAGE)
-    assert words > 20_000 and tics.keys() == CEILINGS.keys() == TICS.keys()
+    """So do the words themselves."""
+    counts = count_tics(PACKAGE)
+    tics = counts.tics
+    assert counts.words > 20_000 and tics.keys() == CEILINGS.keys() == TICS.keys()
     assert {tic: (many, CEILINGS[tic]) for tic, many in tics.items() if many > CEILINGS[tic]} == {}
     assert {tic: many for tic, many in tics.items() if many < CEILINGS[tic] - SLACK} == {}, (
         "lower CEILINGS"
     )
+    assert counts.tokens > 100_000 and counts.per_token <= MOST_WORDS
+    assert counts.per_token > MOST_WORDS - 2, "lower MOST_WORDS"
+
+
+def test_tokens_of_code_are_counted_and_prose_is_not() -> None:
+    source = '''"""Prose."""
+def f(a):  # Prose.
+    "Prose."
+    return "no", a
+'''
+    assert code_tokens(source) == len(("def", "f", "(", "a", ")", ":", "return", "no", ",", "a"))
 
 
 @pytest.mark.parametrize(
