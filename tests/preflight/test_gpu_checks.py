@@ -452,7 +452,7 @@ def told_rows(node: Node, output: bytes, tool: str) -> list[tuple[str, str, str,
         return [row for check in gpu.checks(real) for row in check(real, node.engine)]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(output=OUTPUTS, tool=st.sampled_from(["amd-smi", "rocm-smi"]), has_driver=st.booleans())
 @example(output=b"[" * 200_000, tool="amd-smi", has_driver=False)
 @example(
