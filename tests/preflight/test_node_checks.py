@@ -77,7 +77,8 @@ def test_a_driver_whose_files_block_fails(node: Node) -> None:
 def test_a_hung_engine_costs_only_its_own_check(node: Node) -> None:
     node.tool("docker", "sleep 10000")
     rows = node.check(PREFLIGHT_CHECK_S=4).rows
-    assert rows["leftovers"].verdict == "fail" and "docker" in rows["leftovers"].remedy
+    assert rows["leftovers"].line == "warn: the container engine does not list its containers"
+    assert "docker ps" in rows["leftovers"].remedy
     assert {rows[name].verdict for name in NAMES if name != "leftovers"} <= HARMLESS
 
 
