@@ -91,9 +91,9 @@ def lab_problem() -> str:
     return _lab_error("up")
 
 
-def _lab_error(name: str, *words: str) -> str:
+def _lab_error(name: str, *arguments: str) -> str:
     """Call a program of lab/; return why it failed."""
-    argv = [TOP / "lab" / name, *words]
+    argv = [TOP / "lab" / name, *arguments]
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,

@@ -72,25 +72,27 @@ def smaller(node: ast.Compare) -> Iterator[ast.expr]:
 def is_span(node: ast.expr) -> bool:
     """Whether an expression is the difference of two recorded times."""
     subtractions = [
-        one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub)
     ]
     return any(
         ast.unparse(side).rstrip("'\")]").endswith("_ms")
-        for one in subtractions
-        for side in (one.left, one.right)
+        for part in subtractions
+        for side in (part.left, part.right)
     )
 
 
 def test_tests_wait_by_one_helper_and_measure_no_time() -> None:
-    found, needed = [], set()
+    places, needed = [], set()
     for path in sorted(HERE.rglob("*.py")):
         name = path.relative_to(HERE).as_posix()
         for line, what in problems(ast.parse(path.read_bytes())):
             excepted = [prefix for prefix in EXCEPTIONS if name.startswith(prefix)]
             needed.update(excepted)
             if not excepted:
-                found.append(f"tests/{name}:{line}: {what}")
-    assert not found, "\n".join(found)
+                places.append(f"tests/{name}:{line}: {what}")
+    assert not places, "\n".join(places)
     assert needed == set(EXCEPTIONS), "exceptions that nothing needs any more"
 
 

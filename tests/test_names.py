@@ -35,10 +35,21 @@ def test_every_variable_has_the_noun_of_its_value(trees: Modules) -> None:
     assert not problems, "\n".join(["", *problems])
 
 
+def beside_the_package() -> Modules:
+    """The tools, the benchmarks, the tests of the lab, and what stands above the folders of tests."""
+    folders = [TOP / "tools", TOP / "benchmarks", TOP / "tests", TOP / "tests/lab"]
+    return {path: tree(path) for folder in folders for path in sorted(folder.glob("*.py"))}
+
+
+def test_so_has_every_variable_of_tools_and_of_some_tests() -> None:
+    problems = lines(forbidden_names(beside_the_package()))
+    assert not problems, "\n".join(["", *problems])
+
+
 def test_the_excepted_fields_exist(trees: Modules) -> None:
     every = {
         f"{class_.name}.{ast.unparse(field.target)}"
-        for module in trees.values()
+        for module in (*trees.values(), *beside_the_package().values())
         for class_ in classes(module)
         for field in fields(class_)
     }

@@ -59,14 +59,16 @@ def length(path: Path, names: list[str]) -> int:
     text = path.read_text()
     if not names:
         return text.count("\n")
-    found = {}
+    lengths = {}
     for node in ast.parse(text).body:
         inside = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        for one in inside:
-            if isinstance(one, ast.FunctionDef):
-                found[prefix + one.name] = (one.end_lineno or one.lineno) - one.lineno + 1
-    return sum(found[name] for name in names)
+        for function in inside:
+            if isinstance(function, ast.FunctionDef):
+                lengths[prefix + function.name] = (
+                    (function.end_lineno or function.lineno) - function.lineno + 1
+                )
+    return sum(lengths[name] for name in names)
 
 
 def circles() -> list[str]:
@@ -88,19 +90,19 @@ def circles() -> list[str]:
 
 def needed(name: str, path: Path, modules: set[str], *, whole: bool = True) -> set[str]:
     """Return the modules of ours that a file imports; not `whole`: when it is imported itself."""
-    found: set[str] = set()
+    names: set[str] = set()
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     module = ast.parse(path.read_bytes())
     for node in ast.walk(module) if whole else module.body:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & modules
+            names |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            found |= ({f"{origin}.{alias.name}" for alias in node.names} & modules) or (
+            names |= ({f"{origin}.{alias.name}" for alias in node.names} & modules) or (
                 {origin} & modules
             )
-    return found
+    return names
 
 
 def programs() -> dict[str, int]:
@@ -123,13 +125,13 @@ def programs() -> dict[str, int]:
 def reached(first: str, files: dict[str, Path], *, whole: bool) -> set[str]:
     """Return the modules that one needs, directly or not; `whole`: for its types and inside of
     functions, too."""
-    found, left = set[str](), [first]
+    modules, left = set[str](), [first]
     while left:
         name = left.pop()
-        if name not in found:
-            found.add(name)
+        if name not in modules:
+            modules.add(name)
             left += needed(name, files[name], set(files), whole=whole)
-    return found
+    return modules
 
 
 def density() -> dict[str, float]:

@@ -36,6 +36,7 @@ FORBIDDEN = frozenset({"one", "found", "told", "words", "own"})
 FIELDS = frozenset(
     {
         "Chosen.own",
+        "Counts.words",
         "Drift.found",
         "FoundKnob.found",
         "IndexedSet.words",

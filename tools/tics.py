@@ -14,7 +14,6 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,36 +28,35 @@ TICS = {
         r"|by|at|and|or|after|from|before)\b)"
     ),
 }
+EMPTY = {
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.ENCODING,
+}
+"""Tokens of white space."""
 CEILINGS = {"what": 0.4, "tell, say": 0.2, "that is": 0.8, "where": 0.2, "one, none": 1.2}
 
 
-def prose(source: str) -> Iterator[str]:
-    """Yield every docstring (those of attributes, too) and comment of a file."""
+def split(source: str) -> tuple[list[str], int]:
+    """Return every docstring (those of attributes, too) and comment of a file, and its number of
+    tokens of code: without white space."""
+    texts, comments, places, code = [], [], set(), 0
     for node in ast.walk(ast.parse(source)):
         body = getattr(node, "body", [])
         for child in body if isinstance(body, list) else []:
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                text = child.value.value
-                yield from [text] if isinstance(text, str) else []
+            value = getattr(child, "value", None) if isinstance(child, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                texts.append(value.value)
+                places.add((value.lineno, value.col_offset))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield token.string.lstrip("#! ")
-
-
-def code_tokens(source: str) -> int:
-    """Count the tokens that are code: no comment, no docstring, no white space."""
-    prose = {
-        (child.value.lineno, child.value.col_offset)
-        for node in ast.walk(ast.parse(source))
-        for child in (node.body if isinstance(getattr(node, "body", None), list) else [])
-        if isinstance(child, ast.Expr)
-        and isinstance(child.value, ast.Constant)
-        and isinstance(child.value.value, str)
-    }
-    names = "COMMENT NL NEWLINE INDENT DEDENT ENDMARKER ENCODING"
-    empty = {getattr(tokenize, name) for name in names.split()}
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return sum(token.type not in empty and token.start not in prose for token in tokens)
+            comments.append(token.string.lstrip("#! "))
+        elif token.type not in EMPTY and token.start not in places:
+            code += 1
+    return [*texts, *comments], code
 
 
 class Counts(NamedTuple):
@@ -78,15 +76,15 @@ class Counts(NamedTuple):
 def count(folder: Path) -> Counts:
     """Count the words, tokens and tics of all files below `folder`."""
     files = sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
-    sources = [path.read_text() for path in files]
-    text = "\n".join(piece for source in sources for piece in prose(source))
-    words = len(re.findall(r"[A-Za-z][\w'-]*", text))
+    parts = [split(path.read_text()) for path in files]
+    text = "\n".join(piece for prose, _ in parts for piece in prose)
+    number = len(re.findall(r"[A-Za-z][\w'-]*", text))
     signs = {
         tic: len(re.findall(sign, text, re.IGNORECASE if tic != "one, none" else 0))
         for tic, sign in TICS.items()
     }
-    tics = {tic: round(1000 * many / max(words, 1), 1) for tic, many in signs.items()}
-    return Counts(words, sum(map(code_tokens, sources)), tics)
+    tics = {tic: round(1000 * many / max(number, 1), 1) for tic, many in signs.items()}
+    return Counts(number, sum(tokens for _, tokens in parts), tics)
 
 
 def main() -> None:

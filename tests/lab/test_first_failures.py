@@ -131,7 +131,7 @@ class Shell:
         """
         option = "" if site == "site.yaml" else f" --site {site}"
         watch = f"orchestrator watch{option}"
-        found = set()
+        closings = set()
         for typed in (
             f"orchestrator status $(ls -td {results}/*-* | head -1){option}",
             f"orchestrator status{option}",
@@ -146,9 +146,9 @@ class Shell:
             )
             if waits:  # Slurm's own words, which change while the job waits
                 sentence = re.sub(r" \(.*\)$", "", sentence)
-            found.add((sentence, *lines[1:]))
-        assert len(found) == 1, found
-        [(*_, command)] = found
+            closings.add((sentence, *lines[1:]))
+        assert len(closings) == 1, closings
+        [(*_, command)] = closings
         return command
 
     def insist(self, typed: str) -> None:

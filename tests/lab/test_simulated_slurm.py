@@ -198,8 +198,8 @@ REFUSED = (
 def test_the_same_words_where_nothing_is_done(clusters: tuple[Real, Simulated]) -> None:
     real, simulated = clusters
     asked = {line: (real.ask(*line.split()), simulated.ask(*line.split())) for line in REFUSED}
-    assert {line: one for line, (one, other) in asked.items() if one != other} == {
-        line: other for line, (one, other) in asked.items() if one != other
+    assert {line: answer for line, (answer, other) in asked.items() if answer != other} == {
+        line: other for line, (answer, other) in asked.items() if answer != other
     }
 
 
@@ -236,7 +236,7 @@ def plain(answer: Answer, job_id: str) -> Answer:
     status, *texts = answer
     # The id last: what is left of the time may begin with the same number.
     for pattern, text in (*ANY, (rf"(?m)(JobId=|job id |job |\x1f|^ *){job_id}\b", r"\1JOB")):
-        texts = [re.sub(pattern, text, one) for one in texts]
+        texts = [re.sub(pattern, text, part) for part in texts]
     return status, re.sub("(?m)^ *JOB", "JOB", texts[0]), texts[1]
 
 
@@ -262,12 +262,12 @@ def life(cluster: Asked) -> Iterator[tuple[str, object]]:
     yield "waiting", answers(cluster, later)
     yield "hold", (cluster.ask("scontrol", "hold", later), answers(cluster, later))
     yield "cancelled", (cluster.ask("scancel", later), answers(cluster, later))
-    for words in (
+    for command in (
         ("scancel", later),
         ("scancel", "--signal=TERM", "--batch", later),
         ("scontrol", "hold", later),
     ):
-        yield f"{words[0]} after the end", plain(cluster.ask(*words), later)
+        yield f"{command[0]} after the end", plain(cluster.ask(*command), later)
     job_id = submit(cluster, "--requeue")
     cluster.until_state(job_id, "RUNNING")
     yield "running", answers(cluster, job_id)
@@ -321,6 +321,6 @@ NAMES = (
 
 def test_a_job_is_shown_in_the_same_words_all_its_life(clusters: tuple[Real, Simulated]) -> None:
     real, simulated = (dict(life(cluster)) for cluster in clusters)
-    texts = [pformat(one, width=160).splitlines() for one in (real, simulated)]
+    texts = [pformat(stages, width=160).splitlines() for stages in (real, simulated)]
     others = clusters[0].ask("squeue", "--all")[1]
     assert real == simulated, "\n".join((*unified_diff(*texts, "real", "simulated", n=1), others))
