@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from sources import tree
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "tools"))
@@ -142,11 +143,10 @@ def test_documents_use_the_plain_words(page: Path) -> None:
     assert wrong == []
 
 
-def messages(source: str) -> Iterator[tuple[int, str]]:
+def messages(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every string of a module that is not a docstring."""
-    tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    for node in ast.walk(module):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and id(node) not in docstrings and " " in text.strip():
             yield node.lineno, text
@@ -159,7 +159,7 @@ def test_help_and_messages_use_the_plain_words() -> None:
         name = str(path.relative_to(TOP))
         if any(name.startswith(left) for left in LEFT):
             continue
-        for line, text in messages(path.read_text()):
+        for line, text in messages(tree(path)):
             seen += 1
             wrong += [f"{name}:{line}: {problem}" for problem in wrong_words(text)]
     assert seen > 3000
@@ -244,9 +244,9 @@ SEVERAL = {
 """Part of a text with a number that is never 1 -> why."""
 
 
-def numbers_with_plurals(source: str) -> Iterator[tuple[int, str]]:
+def numbers_with_plurals(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every f-string that puts a plural behind a whole number."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module):
         if not isinstance(node, ast.JoinedStr):
             continue
         for value, text in pairwise(node.values):
@@ -264,7 +264,7 @@ def test_numbers_have_a_noun_of_their_number() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.relative_to(PACKAGE).parts[0] in ("simulation", "generated"):
             continue
-        for line, text in numbers_with_plurals(path.read_text()):
+        for line, text in numbers_with_plurals(tree(path)):
             reasons = [part for part in SEVERAL if part in text]
             used.update(reasons)
             wrong += [] if reasons else [f"{path.relative_to(TOP)}:{line}: {text}"]
@@ -284,7 +284,7 @@ def test_numbers_have_a_noun_of_their_number() -> None:
     ],
 )
 def test_a_plural_behind_a_number_is_seen(source: str, wrong: bool) -> None:
-    assert bool(list(numbers_with_plurals(source))) is wrong
+    assert bool(list(numbers_with_plurals(ast.parse(source)))) is wrong
 
 
 def test_scripts_and_templates_put_no_plural_behind_a_number() -> None:
@@ -299,11 +299,10 @@ def test_scripts_and_templates_put_no_plural_behind_a_number() -> None:
 
 def test_no_plural_stands_in_brackets() -> None:
     """No `node(s)` in messages, help, pages and templates."""
-    texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
     shown = [
         f"{path.relative_to(TOP)}:{line}: {text}"
-        for path, source in texts.items()
-        for line, text in messages(source)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, text in messages(tree(path))
         if re.search(r"\w\(s\)", text)
     ]
     pages = [path for path in (TOP / "templates").rglob("*") if path.is_file()]
