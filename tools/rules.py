@@ -17,34 +17,24 @@ MOST_ATTRIBUTES = 15
 RECORDS = frozenset({"Frozen", "DocumentPart", "StateFile"})
 """Bases of records, which are written once and may have any number of fields, as frozen dataclasses may."""
 OTHERS = {
-    "args.interval": "argparse.Namespace",
-    "args.spares": "argparse.Namespace",
-    "constant.kind": "ast.Constant",
-    "parser.description": "argparse.ArgumentParser",
     "process.returncode": "subprocess.Popen",
-    "tar.members": "tarfile.TarFile",
 }
 """Assignment to an object of the standard library whose attribute has the name of one of ours -> its class."""
 COMPUTED = {
     "sys": "streams and caught signals",
     "sys.modules[package]": "a public name that was imported on its first use",
     "options": "flags of a program, in the module of their class",
-    "first": "the shell after two branches, in the module of its class",
 }
 """Object whose attributes are set by computed names (setattr) -> what they are."""
 FORBIDDEN = frozenset({"one", "found", "told", "words", "own"})
 FIELDS = frozenset(
     {
-        "Chosen.own",
         "Counts.words",
         "Drift.found",
-        "FoundKnob.found",
-        "IndexedSet.words",
         "PythonCommand.words",
         "Score.own",
         "SetCounts.told",
         "Start.words",
-        "Trouble.found",
     }
 )
 """Fields of records, and members of JSON, that may have a forbidden name."""
