@@ -6,7 +6,7 @@
 # make reality   one fault script on the lab and in the simulated world, 30 sets each: do they agree; 50 minutes
 # make sim       whole sets with random faults on a virtual clock, checked one by one; SEEDS=N how many (1,000)
 # make mutations defects that the project once had, put back one at a time: which of them make sim finds; SEEDS=N of each
-# make check     format, lint, types, shell scripts, layers, trust (tools/check); nothing is run
+# make check     format, lint, types, shell scripts, layers, classes, names, trust (tools/check); nothing is run
 # make docs      the documentation site, as plain files in build/docs
 # make pictures  docs/pictures: the demo recorded in a terminal, and its report; screens and pages that tests compare; needs Chromium
 # make reference the generated pages, completions and man page, from the parsers and the models (tools/reference.py)

@@ -92,7 +92,7 @@ def main() -> int:
                 f"kind: site\nscheduler: local\nlog_dir: {place / name}\n"
             )
         make_odd(place / "odd", 10)
-        one = str(next((place / "few").iterdir()))
+        folder = str(next((place / "few").iterdir()))
         commands = {
             "help": ["--help"],
             "completion": ["completion", "bash"],
@@ -109,8 +109,8 @@ def main() -> int:
             "status": ["status", "--site", str(place / "few.yaml")],
             "status of many": ["status", "--site", str(place / "many.yaml")],
             "status of odd": ["status", "--site", str(place / "odd.yaml")],
-            "report": ["report", one, "-o", str(place / "report.html")],
-            "score": ["score", one],
+            "report": ["report", folder, "-o", str(place / "report.html")],
+            "score": ["score", folder],
         }
         env = os.environ | {
             "PYTHONPATH": str(TOP),
@@ -118,12 +118,12 @@ def main() -> int:
             "XDG_CACHE_HOME": scratch,
         }
         env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
-        found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+        measured: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
         for _ in range(args.rounds):
             for name, argv in commands.items():
-                found[name].append(cold(argv, env))
+                measured[name].append(cold(argv, env))
     best = {
-        name: [min(column) for column in zip(*rows, strict=True)] for name, rows in found.items()
+        name: [min(column) for column in zip(*rows, strict=True)] for name, rows in measured.items()
     }
     print(f"{'command':<16}{'wall ms':>9}{'cpu ms':>9}{'x wall':>8}{'x cpu':>8}{'asked':>7}")
     for name, (wall, spent) in best.items():

@@ -35,9 +35,11 @@ def scores(folder: Path) -> None:
             (case, failures.explained(folder / name / case.name, case))
             for case in failures.cases(name)
         ]
-        missed = [(case, found) for case, found in said if found.cause not in case.labels]
-        unknown = sum(found.cause == UNKNOWN for _, found in missed)
-        lines = [real_logs.hits(found, case.line)[0] for case, found in said if case.line]
+        missed = [
+            (case, explained) for case, explained in said if explained.cause not in case.labels
+        ]
+        unknown = sum(explained.cause == UNKNOWN for _, explained in missed)
+        lines = [real_logs.hits(explained, case.line)[0] for case, explained in said if case.line]
         quoted = f"{sum(lines)}/{len(lines)}" if lines else ""
         right = len(said) - len(missed)
         part = new if name.startswith("unseen") else old
@@ -45,8 +47,8 @@ def scores(folder: Path) -> None:
         print(
             f"{name:<12} {len(said):>6} {right:>6} {unknown:>10} {len(missed) - unknown:>6} {quoted:>9}"
         )
-        for case, found in missed:
-            print(f"  {case.name}: {found.cause}, not {case.label}")
+        for case, explained in missed:
+            print(f"  {case.name}: {explained.cause}, not {case.label}")
     for name, (number, right) in (("older parts", old), ("newer parts", new)):
         print(f"{name}: {right} of {number} right ({100 * right / number:.1f} %)")
 
@@ -77,11 +79,11 @@ def sizes(folder: Path) -> None:
     """Print time and memory for a log of 100 MB, a line of 100 MB, and 64 logs."""
     oom = b"[rank9]: torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n"
     step = b" iteration 100/ 5000 | lm loss: 6.811 | grad norm: 1.2 |\n"
-    words = b"step 7 of a loader: shard missing in cache, not found, retry of read at offset 812 of node 4\n"
+    line = b"step 7 of a loader: shard missing in cache, not found, retry of read at offset 812 of node 4\n"
     block = b"x" * (1 << 20)
     for name, nodes, parts in (
         ("a log of 100 MB", 1, [step * 1000] * 1700),
-        ("a log of 100 MB that speaks of failures", 1, [words * 1000] * 1100),
+        ("a log of 100 MB that speaks of failures", 1, [line * 1000] * 1100),
         ("a line of 100 MB", 1, [block] * 100),
         ("64 logs of 20 MB", 64, [step * 1000] * 340),
     ):
@@ -96,11 +98,11 @@ def sizes(folder: Path) -> None:
                 file.write(b"\n" + oom)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began = time.perf_counter()
-        found = explain(files, picture(files, {}, Logs()))
+        explained = explain(files, picture(files, {}, Logs()))
         took = time.perf_counter() - began
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(
-            f"{name}: {found.cause}, {took:.3f} s, {most / 1024:.0f} MB in all, {(most - before) / 1024:.0f} MB more"
+            f"{name}: {explained.cause}, {took:.3f} s, {most / 1024:.0f} MB in all, {(most - before) / 1024:.0f} MB more"
         )
         for path in (root / "runs/1/attempt_1").glob("*.log"):
             path.unlink()
@@ -147,14 +149,14 @@ def main() -> None:
         for _ in range(5):
             began, work = time.perf_counter(), time.process_time()
             files = SetEvidence(root)
-            found = explain(files, picture(files, {}, Logs()))
+            explained = explain(files, picture(files, {}, Logs()))
             times.append(time.perf_counter() - began)
             busy.append(time.process_time() - work)
-        print(f"{RUNS} runs x {NODES} nodes, {args.megabytes} MB each: {found.cause}")
+        print(f"{RUNS} runs x {NODES} nodes, {args.megabytes} MB each: {explained.cause}")
         print(
             f"  {min(times):.3f} to {max(times):.3f} s, of processor {min(busy):.3f} to {max(busy):.3f} s"
         )
-        print(f"  {found.evidence[0]}")
+        print(f"  {explained.evidence[0]}")
 
 
 if __name__ == "__main__":

@@ -109,8 +109,8 @@ def measure(nodes: int, nexp: int, caches: bool) -> dict[str, float]:
         (root / "sets").mkdir()
         (root / "code/run_and_time.sh").write_text(RUN)
         (root / f"systems/gap_{nodes}.yaml").write_text(SYSTEM.format(nodes=nodes, batch=8 * nodes))
-        words = {"tunables": "apply" if caches else "off", "caches": "true" if caches else "false"}
-        (root / "site.yaml").write_text(SITE.format(root=root, **words))
+        values = {"tunables": "apply" if caches else "off", "caches": "true" if caches else "false"}
+        (root / "site.yaml").write_text(SITE.format(root=root, **values))
         entry = load_entry(
             f"gap_{nodes}",
             "builtin",

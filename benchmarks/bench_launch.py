@@ -36,16 +36,16 @@ ENV = os.environ | {
 
 def spans(logs: list[Path]) -> list[tuple[int, int]]:
     """(run_start, run_stop) of each log, in order, in milliseconds."""
-    found = []
+    times = []
     for log in logs:
         text = log.read_text()
-        found.append(
+        times.append(
             tuple(
                 int(re.search(rf'"time_ms": (\d+)[^\n]*"{key}"', text)[1])
                 for key in ("run_start", "run_stop")
             )
         )
-    return sorted(found)
+    return sorted(times)
 
 
 def figures(wall_s: float, logs: list[Path]) -> dict[str, float]:
@@ -174,7 +174,10 @@ def main() -> None:
     args = parser.parse_args()
     rounds = [measure(args.nexp) for _ in range(args.repeat)]
     table = {
-        name: {key: statistics.median(one[name][key] for one in rounds) for key in rounds[0][name]}
+        name: {
+            key: statistics.median(round_[name][key] for round_ in rounds)
+            for key in rounds[0][name]
+        }
         for name in rounds[0]
     }
     print(
@@ -186,8 +189,8 @@ def main() -> None:
             f"{name:28}{row['wall_s']:8.2f}{row['runs_s']:8.2f}{row['overhead_s']:12.2f}{row['gap_ms']:8.0f}"
         )
     ratio = statistics.median(
-        one["one node, ours"]["overhead_s"] / one["one node, published flow"]["overhead_s"]
-        for one in rounds
+        round_["one node, ours"]["overhead_s"] / round_["one node, published flow"]["overhead_s"]
+        for round_ in rounds
     )
     print(f"overhead, ours / published flow on one node: {ratio:.2f}")
     if args.json:

@@ -103,18 +103,18 @@ def measure(
             [*orchestrator, "preflight", *asked, "--json"],
         ),
     }
-    found: dict[str, list[tuple[float, float, str]]] = {name: [] for name in ways}
+    measured: dict[str, list[tuple[float, float, str]]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, (inside, argv) in ways.items():
-            found[name].append(once(argv, inside, nodes, env, folder))
+            measured[name].append(once(argv, inside, nodes, env, folder))
     rows: dict[str, dict[str, float | str]] = {}
-    for name, times in found.items():
-        wall, slowest, check = sorted(times, key=lambda one: one[0] - one[1])[len(times) // 2]
+    for name, times in measured.items():
+        wall, slowest, check = sorted(times, key=lambda pair: pair[0] - pair[1])[len(times) // 2]
         rows[name] = {
             "wall_s": wall,
             "slowest_s": slowest,
             "check": check,
-            "beyond_s": statistics.median(one[0] - one[1] for one in times),
+            "beyond_s": statistics.median(pair[0] - pair[1] for pair in times),
         }
     return rows
 

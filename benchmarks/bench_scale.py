@@ -39,9 +39,9 @@ def place(count: int) -> None:
     cluster = ClusterState(
         allocated=tuple(f"n{number}" for number in range(count)), need=count - 10
     )
-    found = candidates(cluster)
-    assert isinstance(found, list)
-    choose(cluster, found, first=True)
+    picked = candidates(cluster)
+    assert isinstance(picked, list)
+    choose(cluster, picked, first=True)
 
 
 def find_slow(count: int) -> None:
@@ -90,8 +90,8 @@ def main() -> None:
         "find run_stop in 2 MB that only look like MLLOG": find_stop,
         "read 800 lines that are all unlike": read_unlike_lines,
     }
-    for name, one in work.items():
-        print(f"{processor_ms(one, args.rounds):8.0f} ms  {name}")
+    for name, function in work.items():
+        print(f"{processor_ms(function, args.rounds):8.0f} ms  {name}")
 
 
 if __name__ == "__main__":

@@ -169,10 +169,10 @@ def command_line(hosts: Hosts, action: str) -> None:
     )
 
 
-def clush_command(binary: Path, hosts: Hosts, *words: str) -> list[str]:
+def clush_command(binary: Path, hosts: Hosts, *arguments: str) -> list[str]:
     at_once = str(len(hosts.addresses))
     options = ["-S", "-q", "-f", at_once, "-o", f"-F {hosts.config}"]
-    return [str(binary), *options, "-w", ",".join(hosts.addresses), *words]
+    return [str(binary), *options, "-w", ",".join(hosts.addresses), *arguments]
 
 
 def clush(binary: Path, hosts: Hosts, script: bytes, action: str) -> None:
@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     script = profile_script(load_profile("published"))
-    found: dict[str, object] = {"hosts": args.hosts, "rounds": args.rounds}
+    results: dict[str, object] = {"hosts": args.hosts, "rounds": args.rounds}
     with ssh_hosts(args.hosts) as hosts:
         print("best of", args.rounds, "rounds, Ansible once; seconds", file=sys.stderr)
         for address in hosts.addresses:
@@ -320,31 +320,31 @@ def main() -> None:
             "ORCH_TUNABLES_STATE": f"{hosts.folder}/state/%a",
         }
         one_round_trip(hosts)
-        found["fabric's round trip of true"] = measure(
+        results["fabric's round trip of true"] = measure(
             lambda: fabric_round_trip(hosts), args.rounds
         )
-        found["round trip of true"] = measure(lambda: one_round_trip(hosts), args.rounds)
-        found["orchestrator"] = cycle(lambda action: ours(hosts, script, action), args.rounds)
-        found["orchestrator tune (process)"] = cycle(
+        results["round trip of true"] = measure(lambda: one_round_trip(hosts), args.rounds)
+        results["orchestrator"] = cycle(lambda action: ours(hosts, script, action), args.rounds)
+        results["orchestrator tune (process)"] = cycle(
             lambda action: command_line(hosts, action), args.rounds
         )
         if args.clush_bin:
-            found["clush of true"] = measure(
+            results["clush of true"] = measure(
                 lambda: clush_true(args.clush_bin / "clush", hosts), args.rounds
             )
-            found["clush of the same script (process)"] = cycle(
+            results["clush of the same script (process)"] = cycle(
                 lambda action: clush(args.clush_bin / "clush", hosts, script, action), args.rounds
             )
         assert snapshot(hosts.folder / "host") == before, "the hosts are not as they were"
         if args.ansible_bin:
-            found["ansible (process)"] = cycle(
+            results["ansible (process)"] = cycle(
                 lambda action: ansible(args.ansible_bin / "ansible-playbook", hosts, action), 1
             )
             assert snapshot(hosts.folder / "host") == before, "the hosts are not as they were"
     if args.json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(results, indent=2))
         return
-    for name, value in found.items():
+    for name, value in results.items():
         shown = (
             "  ".join(f"{action} {taken:.2f}" for action, taken in value.items())
             if isinstance(value, dict)

@@ -89,13 +89,13 @@ class Page:
         )
         width, height = self.run(size)
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": scale}
-        told = self.call("Page.captureScreenshot", captureBeyondViewport=whole, clip=clip)
-        file.write_bytes(base64.b64decode(told["data"]))
+        reply = self.call("Page.captureScreenshot", captureBeyondViewport=whole, clip=clip)
+        file.write_bytes(base64.b64decode(reply["data"]))
 
     def paper(self, file: Path) -> None:
         """Write the page as a PDF, as the browser prints it."""
-        told = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
-        file.write_bytes(base64.b64decode(told["data"]))
+        reply = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
+        file.write_bytes(base64.b64decode(reply["data"]))
 
 
 class Browser:
@@ -150,14 +150,15 @@ class Browser:
         }
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while True:
-            told = self._next()
-            if told.get("id") == number:
-                assert "error" not in told, (method, told["error"])
-                return told["result"]
+            reply = self._next()
+            if reply.get("id") == number:
+                assert "error" not in reply, (method, reply["error"])
+                return reply["result"]
 
     def wait_for(self, event: str, session: str) -> None:
         while not any(
-            one["method"] == event and one.get("sessionId") == session for one in self._seen
+            message["method"] == event and message.get("sessionId") == session
+            for message in self._seen
         ):
             self._next()
         self._seen.clear()
@@ -168,17 +169,17 @@ class Browser:
             assert more, "Chromium ended"
             self._buffer += more
         text, self._buffer = self._buffer.split(b"\0", 1)
-        told: dict[str, Any] = json.loads(text)
-        if "method" in told:
-            self._seen.append(told)
-            page = self._pages.get(told.get("sessionId", ""))
-            if page and told["method"] in (
+        message: dict[str, Any] = json.loads(text)
+        if "method" in message:
+            self._seen.append(message)
+            page = self._pages.get(message.get("sessionId", ""))
+            if page and message["method"] in (
                 "Log.entryAdded",
                 "Runtime.consoleAPICalled",
                 "Runtime.exceptionThrown",
             ):
-                page.console.append(json.dumps(told["params"]))
-        return told
+                page.console.append(json.dumps(message["params"]))
+        return message
 
     def close(self) -> None:
         with contextlib.suppress(AssertionError, OSError):

@@ -20,10 +20,10 @@ OUTER = ("SLURM_", "ORCHESTRATOR_SITE", "HF_TOKEN")
 
 
 def call(
-    words: Sequence[str | Path], env: Mapping[str, str], stdin: str = ""
+    arguments: Sequence[str | Path], env: Mapping[str, str], stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Call the command line with `env` over this process's environment; return its exit code and what it printed."""
-    argv = [str(word) for word in words]
+    argv = [str(word) for word in arguments]
     out, err, given = StringIO(), StringIO(), TextIOWrapper(BytesIO(stdin.encode()))
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         for name in [name for name in os.environ if name.startswith(OUTER)]:
@@ -36,12 +36,12 @@ def call(
 
 
 def program(
-    words: Sequence[str | Path],
+    arguments: Sequence[str | Path],
     env: Mapping[str, str],
     *,
     cwd: Path | None = None,
     descriptors: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[str]:
     """Run the command line as a process of its own, which inherits `descriptors`."""
-    argv = [sys.executable, "-m", "orchestrator", *map(str, words)]
+    argv = [sys.executable, "-m", "orchestrator", *map(str, arguments)]
     return captured(argv, env, cwd=cwd, descriptors=descriptors)

@@ -22,6 +22,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from labs import Lab, lab_at, lab_state
 from machine import await_free_settings, knobs
 
@@ -41,6 +43,12 @@ signal.pthread_sigmask(signal.SIG_SETMASK, ())
 # run beside tests that count jobs. Nor may a test reach the Slurm of a real cluster.
 os.environ["SLURM_CONF"] = os.devnull  # Slurm waits a minute for a file that is missing
 os.environ.pop("DOCKER_HOST", None)
+
+# On a busy machine an example may take any time: neither that nor a slow drawing of examples is a failure.
+hypothesis_settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("tests")
 
 # pyenv's python3 is a bash script, which takes five times as long as the interpreter that it starts; sets start dozens.
 PYTHON3 = shutil.which("python3")
@@ -83,9 +91,9 @@ def lab_problem() -> str:
     return _lab_error("up")
 
 
-def _lab_error(name: str, *words: str) -> str:
+def _lab_error(name: str, *arguments: str) -> str:
     """Call a program of lab/; return why it failed."""
-    argv = [TOP / "lab" / name, *words]
+    argv = [TOP / "lab" / name, *arguments]
     done = subprocess.run(
         argv,
         stdin=subprocess.DEVNULL,

@@ -72,7 +72,10 @@ def _numbers(path: Path, value: str) -> None:
     except ValueError:
         path.write_text("\t".join([value] * 9) + "\n")
         return
-    marked = {name: "@" if isinstance(one, (int, float)) else one for name, one in members.items()}
+    marked = {
+        name: "@" if isinstance(member, (int, float)) else member
+        for name, member in members.items()
+    }
     path.write_text(json.dumps(marked).replace('"@"', value))
 
 

@@ -64,7 +64,7 @@ class Parameter:
 @cache
 def with_a_world(package: Path) -> dict[str, list[Parameter]]:
     """Return full name of a function or class -> parameters that are the real world unless they are given."""
-    found: dict[str, list[Parameter]] = {}
+    worlds: dict[str, list[Parameter]] = {}
     for path in sorted(package.rglob("*.py")):
         module = ".".join(
             (package.name, *path.relative_to(package).with_suffix("").parts)
@@ -80,8 +80,8 @@ def with_a_world(package: Path) -> dict[str, list[Parameter]]:
             else:
                 continue
             if parameters:
-                found[f"{module}.{node.name}"] = parameters
-    return found
+                worlds[f"{module}.{node.name}"] = parameters
+    return worlds
 
 
 def _parameters(args: ast.arguments, skip: int) -> Iterator[Parameter]:
@@ -95,10 +95,10 @@ def _parameters(args: ast.arguments, skip: int) -> Iterator[Parameter]:
 
 
 def _fields(node: ast.ClassDef) -> Iterator[Parameter]:
-    fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
-    for place, one in enumerate(fields):
-        if one.value is not None and _is_real(one.value) and isinstance(one.target, ast.Name):
-            yield Parameter(one.target.id, place)
+    fields = [node_ for node_ in node.body if isinstance(node_, ast.AnnAssign)]
+    for place, node_ in enumerate(fields):
+        if node_.value is not None and _is_real(node_.value) and isinstance(node_.target, ast.Name):
+            yield Parameter(node_.target.id, place)
 
 
 def _is_real(value: ast.expr) -> bool:

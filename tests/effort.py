@@ -40,10 +40,10 @@ def bytes_read(work: Callable[[], object]) -> int:
 
 def unlike_lines(letters: Mapping[int, str] | None = None) -> bytes:
     """Return 800 lines of a log that are all unlike; `letters` replaces digits in them."""
-    words = ["alpha", "the", "file", "not", "found", "error", "rank", "gpu", "open", "torch"]
-    words.append("failed")
+    nouns = ["alpha", "the", "file", "not", "found", "error", "rank", "gpu", "open", "torch"]
+    nouns.append("failed")
     lines = []
     for at in range(800):
-        text = " ".join(words[(at * step) % 11] for step in range(1, 13))
+        text = " ".join(nouns[(at * step) % 11] for step in range(1, 13))
         lines.append(f"{text} {at:x}".translate(letters or {}))
     return "\n".join(lines).encode()

@@ -43,21 +43,21 @@ class Lab:
         )
 
     def orchestrator(
-        self, folder: Path, *words: str | Path, limit_s: float = LIMIT_S
+        self, folder: Path, *arguments: str | Path, limit_s: float = LIMIT_S
     ) -> subprocess.CompletedProcess[str]:
         """Run this checkout's command line in `folder`, which has a site.yaml."""
         site = str(folder / "site.yaml")
         env = self.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": site}
-        argv = [sys.executable, "-m", "orchestrator", *map(str, words)]
+        argv = [sys.executable, "-m", "orchestrator", *map(str, arguments)]
         return captured(argv, env, cwd=folder, limit_s=limit_s)
 
     def batch(
         self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
     ) -> int:
         """Submit a batch job, wait for its end and return its exit status. `sbatch --wait` looks only every ten seconds."""
-        words: list[str | Path] = ["sbatch", "--parsable", *argv]
+        command: list[str | Path] = ["sbatch", "--parsable", *argv]
         job = subprocess.run(
-            words,
+            command,
             env=env or self.env,
             cwd=cwd or self.shared,
             check=True,

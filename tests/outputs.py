@@ -37,20 +37,20 @@ def wrong(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
         yield from wrong(value, parts()[schema["$ref"].removeprefix("#/$defs/")], place)
         return
     if "anyOf" in schema:
-        if all(list(wrong(value, one, place)) for one in schema["anyOf"]):
+        if all(list(wrong(value, choice, place)) for choice in schema["anyOf"]):
             yield f"{place}: {str(value)[:100]} is none of {schema['anyOf']}"
-            told = [list(wrong(value, one, place)) for one in schema["anyOf"]]
-            yield from min(told, key=len)
+            problems = [list(wrong(value, choice, place)) for choice in schema["anyOf"]]
+            yield from min(problems, key=len)
         return
     if "const" in schema and value != schema["const"]:
         yield f"{place}: {value!r}, not {schema['const']!r}"
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_fits(value, one) for one in kinds):
+    if kinds and not any(_fits(value, choice) for choice in kinds):
         yield f"{place}: {str(value)[:100]!r} is not {' or '.join(kinds)}"
     elif isinstance(value, list):
-        for index, one in enumerate(value):
-            yield from wrong(one, schema.get("items", {}), f"{place}[{index}]")
+        for index, choice in enumerate(value):
+            yield from wrong(choice, schema.get("items", {}), f"{place}[{index}]")
     elif isinstance(value, dict) and kinds:
         known, others = schema.get("properties", {}), schema.get("additionalProperties")
         yield from (
@@ -58,9 +58,9 @@ def wrong(value: Any, schema: dict[str, Any], place: str = "") -> Iterator[str]:
             for name in schema.get("required", ())
             if name not in value
         )
-        for name, one in value.items():
+        for name, choice in value.items():
             if name in known or others is not None:
-                yield from wrong(one, known.get(name, others), f"{place}.{name}")
+                yield from wrong(choice, known.get(name, others), f"{place}.{name}")
             else:
                 yield f"{place}.{name} is not described"
 
@@ -71,7 +71,7 @@ def _no_number(text: str) -> float:
 
 def checked(text: str) -> dict[str, Any]:
     """Return the one object that a command printed; it is of a kind that is described, and as described."""
-    told = json.loads(text, parse_constant=_no_number)
-    assert list(told)[:2] == ["schema", "kind"], list(told)
-    assert not list(wrong(told, parts()[f"output:{told['kind']}"], told["kind"]))
-    return dict(told)
+    output = json.loads(text, parse_constant=_no_number)
+    assert list(output)[:2] == ["schema", "kind"], list(output)
+    assert not list(wrong(output, parts()[f"output:{output['kind']}"], output["kind"]))
+    return dict(output)

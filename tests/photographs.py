@@ -49,12 +49,12 @@ COMPARE = """(async (strong, before, now) => {
 @contextmanager
 def camera(profile: Path) -> Iterator[Page]:
     """A page of a browser that draws with the fonts of the kept pictures."""
-    told = (
+    fonts = (
         subprocess.run(["fc-match", "sans-serif"], capture_output=True, text=True)
         if shutil.which("fc-match")
         else None
     )
-    if told is None or "DejaVu Sans" not in told.stdout:
+    if fonts is None or "DejaVu Sans" not in fonts.stdout:
         unavailable("the pictures have Debian's DejaVu: apt-get install fontconfig fonts-dejavu")
     with running(profile) as browser:
         yield browser.page()
@@ -70,8 +70,10 @@ def differs(page: Page, before: Path, now: Path) -> dict[str, float]:
     page.call("Page.navigate", url="about:blank")  # the report lets nothing in that is not its own
     page.browser.wait_for("Page.loadEventFired", page.session)
     texts = [base64.b64encode(file.read_bytes()).decode() for file in (before, now)]
-    found: dict[str, float] = page.run(f"{COMPARE}({', '.join(map(json.dumps, (STRONG, *texts)))})")
-    return found
+    shares: dict[str, float] = page.run(
+        f"{COMPARE}({', '.join(map(json.dumps, (STRONG, *texts)))})"
+    )
+    return shares
 
 
 def compare(page: Page, kept: Path, now: Path, look: str) -> None:
@@ -79,9 +81,9 @@ def compare(page: Page, kept: Path, now: Path, look: str) -> None:
     page.photograph(kept if WRITE else now, scale=SCALE[look])
     if not WRITE:
         assert kept.exists(), f"{kept} is missing: GOLDEN=write writes it"
-        found = differs(page, kept, now)
-        assert found["share"] <= MOST, (
-            f"{kept.stem}: {found}; look at {now}, then GOLDEN=write if it is right"
+        shares = differs(page, kept, now)
+        assert shares["share"] <= MOST, (
+            f"{kept.stem}: {shares}; look at {now}, then GOLDEN=write if it is right"
         )
 
 

@@ -36,7 +36,7 @@ def captured(
 
 def processes_of(mark: str | Path) -> dict[int, str]:
     """Return the processes that stand below `mark` or have it in their command line or environment: {pid: command line}."""
-    found, mark = {}, os.fsencode(mark)
+    commands, mark = {}, os.fsencode(mark)
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             with suppress(OSError):  # it ended meanwhile, or is somebody else's
@@ -47,16 +47,20 @@ def processes_of(mark: str | Path) -> dict[int, str]:
                     or folder.startswith(mark)
                     or mark in (entry / "environ").read_bytes()
                 ):
-                    found[int(entry.name)] = command.replace(b"\0", b" ").decode(errors="replace")
-    return found
+                    commands[int(entry.name)] = command.replace(b"\0", b" ").decode(
+                        errors="replace"
+                    )
+    return commands
 
 
 def programs_of(mark: str | Path) -> dict[int, str]:
     """Return `processes_of(mark)` without those that have not started their program yet: a process that was just forked has its
     parent's command line.
     """
-    found = processes_of(mark)
-    return {pid: command for pid, command in found.items() if found.get(parent_of(pid)) != command}
+    commands = processes_of(mark)
+    return {
+        pid: command for pid, command in commands.items() if commands.get(parent_of(pid)) != command
+    }
 
 
 def parent_of(pid: int) -> int:
@@ -76,10 +80,10 @@ def kill_all(mark: str | Path) -> None:
     """Kill all processes of `mark`, and what they start meanwhile."""
 
     def none_left() -> bool:
-        found = processes_of(mark)
-        for pid in found:
+        commands = processes_of(mark)
+        for pid in commands:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        return not found
+        return not commands
 
     until(none_left, lambda: processes_of(mark))

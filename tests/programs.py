@@ -21,8 +21,8 @@ def need(*names: str, package: str = "", path: str | None = None) -> str:
     """Return the path of the first of these programs that this machine has. `package`: Debian's, if
     it has another name; `path`: folders to search instead of PATH."""
     for name in names:
-        if found := shutil.which(name, path=path):
-            return found
+        if place := shutil.which(name, path=path):
+            return place
     unavailable(f"there is no {names[0]}: apt-get install {package or names[0]}")
 
 

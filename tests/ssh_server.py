@@ -138,8 +138,8 @@ class Cut:
                 if left[0] < 0:
                     break
                 target.sendall(data)
-        for one in (source, target):
+        for side in (source, target):
             with contextlib.suppress(OSError):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                one.shutdown(socket.SHUT_RDWR)
-                one.close()
+                side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                side.shutdown(socket.SHUT_RDWR)
+                side.close()

@@ -24,7 +24,7 @@ TOP = Path(orchestrator.__file__).resolve().parent.parent
 
 
 def subclasses(of: type[OrchestratorError]) -> set[type[OrchestratorError]]:
-    return {of} | {below for one in of.__subclasses__() for below in subclasses(one)}
+    return {of} | {below for class_ in of.__subclasses__() for below in subclasses(class_)}
 
 
 def test_every_error_has_a_documented_exit_code() -> None:
@@ -47,7 +47,9 @@ def test_every_error_has_a_documented_exit_code() -> None:
 def test_the_tree_is_drawn_at_the_top_of_its_module() -> None:
     drawn = set(re.findall(r"^ +[│├└─ ]*(\w+) ", errors.__doc__ or "", re.MULTILINE))
     assert drawn == {
-        one.__name__ for one in subclasses(OrchestratorError) if one.__module__ == errors.__name__
+        class_.__name__
+        for class_ in subclasses(OrchestratorError)
+        if class_.__module__ == errors.__name__
     }
 
 
@@ -124,7 +126,7 @@ def test_help_lists_the_commands_in_groups(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "said"),
     [
         (["submit", "A", "B", "--nepx", "10"], "--nepx 10; did you mean --nexp?"),
         (["submit", "A", "B", "--nepx=10"], "--nepx=10; did you mean --nexp?"),
@@ -134,13 +136,13 @@ def test_help_lists_the_commands_in_groups(capsys: pytest.CaptureFixture[str]) -
         (["status", "a", "--", "--jsno"], "unrecognized arguments: --jsno"),
     ],
 )
-def test_a_mistyped_option(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_option(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(words)
+        main(argv)
     assert ended.value.code == ExitCode.BAD_INPUT
     first, hint = capsys.readouterr().err.splitlines()
-    assert first.startswith(f"orchestrator {words[0]}") and said in first
-    assert hint.startswith(f"  hint: orchestrator help {words[0]}")
+    assert first.startswith(f"orchestrator {argv[0]}") and said in first
+    assert hint.startswith(f"  hint: orchestrator help {argv[0]}")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,22 +228,22 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "said"),
     BAD_LINES,
-    ids=[" ".join(words)[:60].encode("unicode_escape").decode() for words, _ in BAD_LINES],
+    ids=[" ".join(argv)[:60].encode("unicode_escape").decode() for argv, _ in BAD_LINES],
 )
 def test_a_bad_command_line(
-    words: list[str], said: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+    argv: list[str], said: str, files: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
-        code = main([files.get(word, word) for word in words])
+        code = main([files.get(word, word) for word in argv])
     except SystemExit as ended:  # argparse
         code = int(ended.code or 0)
-    told = capsys.readouterr()
-    assert code in (ExitCode.BAD_INPUT, ExitCode.SET_STATE), told
-    assert told.out == ""
-    assert said in told.err
-    assert "Traceback" not in told.err
+    printed = capsys.readouterr()
+    assert code in (ExitCode.BAD_INPUT, ExitCode.SET_STATE), printed
+    assert printed.out == ""
+    assert said in printed.err
+    assert "Traceback" not in printed.err
     assert os.listdir(".") == [], "half a result"
 
 
@@ -269,7 +271,7 @@ def test_as_a_program() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("argv", "code", "message"),
     [
         (["nonsense", "--json"], ExitCode.BAD_INPUT, "there is no command `nonsense`"),
         (
@@ -297,12 +299,12 @@ def test_as_a_program() -> None:
     ids=lambda value: " ".join(map(ascii, value)) if isinstance(value, list) else None,
 )
 def test_errors_are_json_for_programs(
-    tmp_path: Path, words: list[str], code: int, message: str
+    tmp_path: Path, argv: list[str], code: int, message: str
 ) -> None:
     site = tmp_path / "site.yaml"
     site.write_text("scheduler: local\nlog_dir: /nowhere/sets\n")
-    words = [word.replace("SITE", str(site)) for word in words]
-    done = shell("ORCHESTRATOR", words)
+    argv = [word.replace("SITE", str(site)) for word in argv]
+    done = shell("ORCHESTRATOR", argv)
     said = outputs.checked(done.stdout)
     assert list(said) == ["schema", "kind", "error"] and (said["schema"], said["kind"]) == (
         1,
@@ -315,13 +317,13 @@ def test_errors_are_json_for_programs(
         message in done.stderr
         and said["error"]["hint"].split("\n")[0].removesuffix(" --help") in done.stderr
     )
-    without = shell("ORCHESTRATOR", [word for word in words if word != "--json"])
+    without = shell("ORCHESTRATOR", [word for word in argv if word != "--json"])
     assert (without.stdout, without.stderr, without.returncode) == (
         "",
         done.stderr,
         done.returncode,
     )
-    assert shell("ORCHESTRATOR >/dev/full", words).returncode == code
+    assert shell("ORCHESTRATOR >/dev/full", argv).returncode == code
 
 
 # ---- where the output cannot go ----
@@ -334,10 +336,10 @@ SHOWN = [
     ["score", "--compliance", "LOGS"],
     ["nonsense"],
 ]
-names_of_shown = [" ".join(words) for words in SHOWN]
+names_of_shown = [" ".join(argv) for argv in SHOWN]
 
 
-def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProcess[str]:
+def shell(line: str, argv: list[str], **more: str) -> subprocess.CompletedProcess[str]:
     """Run a line of bash in which ORCHESTRATOR is the command with `words`."""
     logs = str(
         TOP / "tests/data/mllog/v5.1/AMD/MI325X_EPYC_9575F_pytorch_llama2_70b/llama2_70b_lora"
@@ -346,7 +348,7 @@ def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProce
         sys.executable,
         "-m",
         "orchestrator",
-        *(logs if word == "LOGS" else word for word in words),
+        *(logs if word == "LOGS" else word for word in argv),
     ]
     return subprocess.run(
         ["bash", "-c", line.replace("ORCHESTRATOR", '"$@"'), "bash", *command],
@@ -359,10 +361,10 @@ def shell(line: str, words: list[str], **more: str) -> subprocess.CompletedProce
     )
 
 
-@pytest.mark.parametrize("words", SHOWN, ids=names_of_shown)
-def test_a_full_disk_ends_a_command_in_order(words: list[str]) -> None:
-    usual = shell("ORCHESTRATOR", words)
-    full = shell("ORCHESTRATOR >/dev/full", words)
+@pytest.mark.parametrize("argv", SHOWN, ids=names_of_shown)
+def test_a_full_disk_ends_a_command_in_order(argv: list[str]) -> None:
+    usual = shell("ORCHESTRATOR", argv)
+    full = shell("ORCHESTRATOR >/dev/full", argv)
     if usual.stdout:
         assert full.returncode == ExitCode.SET_STATE
         assert "the output cannot be written: No space left on device\n  hint: " in full.stderr
@@ -370,32 +372,36 @@ def test_a_full_disk_ends_a_command_in_order(words: list[str]) -> None:
         assert (full.returncode, full.stderr) == (usual.returncode, usual.stderr)
     assert "Traceback" not in full.stderr and "Exception ignored" not in full.stderr
     # No place for messages: the results and the exit code are the same.
-    silent = shell("ORCHESTRATOR 2>/dev/full", words)
+    silent = shell("ORCHESTRATOR 2>/dev/full", argv)
     assert (silent.returncode, silent.stdout) == (usual.returncode, usual.stdout)
-    assert shell("ORCHESTRATOR >/dev/full 2>&1", words).returncode == full.returncode
+    assert shell("ORCHESTRATOR >/dev/full 2>&1", argv).returncode == full.returncode
 
 
-@pytest.mark.parametrize("words", SHOWN, ids=names_of_shown)
-def test_a_reader_that_goes_away_is_no_error(words: list[str]) -> None:
-    usual = shell("ORCHESTRATOR", words)
-    gone = shell("{ sleep 0.2; ORCHESTRATOR; } | true; exit ${PIPESTATUS[0]}", words)
+NO_READER = "exec 3> >(true); wait $!;"
+"""Opens a pipe whose reader has ended."""
+
+
+@pytest.mark.parametrize("argv", SHOWN, ids=names_of_shown)
+def test_a_reader_that_goes_away_is_no_error(argv: list[str]) -> None:
+    usual = shell("ORCHESTRATOR", argv)
+    gone = shell(f"{NO_READER} ORCHESTRATOR >&3 3>&-", argv)
     assert (gone.stdout, gone.stderr) == ("", usual.stderr)
     # A verdict is not given without a reader, unless it had been reached before the reader was missed.
-    command = words[0] in COMMANDS and "--help" not in words
-    verdict = command and import_module(f"orchestrator.cli.{words[0]}").COMMAND.verdict
+    command = argv[0] in COMMANDS and "--help" not in argv
+    verdict = command and import_module(f"orchestrator.cli.{argv[0]}").COMMAND.verdict
     assert gone.returncode in (
         {usual.returncode, ExitCode.INTERRUPTED} if verdict else {usual.returncode}
     )
-    both = shell("{ sleep 0.2; ORCHESTRATOR; } 2>&1 | true; exit ${PIPESTATUS[0]}", words)
+    both = shell(f"{NO_READER} ORCHESTRATOR >&3 2>&1 3>&-", argv)
     assert both.returncode in (usual.returncode, ExitCode.INTERRUPTED)
 
 
-@pytest.mark.parametrize("words", SHOWN, ids=names_of_shown)
-def test_closed_standard_streams_are_no_error(words: list[str]) -> None:
-    usual = shell("ORCHESTRATOR", words)
-    closed = shell("ORCHESTRATOR >&- <&-", words)
+@pytest.mark.parametrize("argv", SHOWN, ids=names_of_shown)
+def test_closed_standard_streams_are_no_error(argv: list[str]) -> None:
+    usual = shell("ORCHESTRATOR", argv)
+    closed = shell("ORCHESTRATOR >&- <&-", argv)
     assert (closed.returncode, closed.stdout, closed.stderr) == (usual.returncode, "", usual.stderr)
-    assert shell("ORCHESTRATOR >&- 2>&- <&-", words).returncode == usual.returncode
+    assert shell("ORCHESTRATOR >&- 2>&- <&-", argv).returncode == usual.returncode
 
 
 @pytest.mark.parametrize("where", [">/dev/full", "| true; exit ${PIPESTATUS[0]}"])

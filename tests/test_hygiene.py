@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +40,13 @@ CLOCKS = {
 }
 
 
+AGE = re.compile(r"^.*\b\d+ s ago.*$")
+"""In a text of one line. How long ago something was depends on how long the test takes."""
+
+
 def problems(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each use of a clock, second `until`, and assertion that something took less than a time."""
+    """Yield line and name of each use of a clock, second `until`, assertion that something took less than a time, age in
+    seconds that is compared, and time limit for examples."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.attr in CLOCKS.get(node.value.id, ()):
@@ -55,8 +61,16 @@ def problems(tree: ast.AST) -> Iterator[tuple[int, str]]:
             "eventually",
         ):
             yield node.lineno, f"def {node.name}"
+        elif isinstance(node, ast.Constant) and AGE.fullmatch(str(node.value)):
+            yield node.lineno, "an age in seconds"
+        elif isinstance(node, ast.keyword) and node.arg == "deadline" and has_limit(node.value):
+            yield node.value.lineno, "deadline"
         elif isinstance(node, ast.Compare) and any(map(is_span, smaller(node))):
             yield node.lineno, "a limit on how long something took"
+
+
+def has_limit(node: ast.expr) -> bool:
+    return not (isinstance(node, ast.Constant) and node.value is None)
 
 
 def smaller(node: ast.Compare) -> Iterator[ast.expr]:
@@ -72,25 +86,27 @@ def smaller(node: ast.Compare) -> Iterator[ast.expr]:
 def is_span(node: ast.expr) -> bool:
     """Whether an expression is the difference of two recorded times."""
     subtractions = [
-        one for one in ast.walk(node) if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Sub)
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Sub)
     ]
     return any(
         ast.unparse(side).rstrip("'\")]").endswith("_ms")
-        for one in subtractions
-        for side in (one.left, one.right)
+        for part in subtractions
+        for side in (part.left, part.right)
     )
 
 
 def test_tests_wait_by_one_helper_and_measure_no_time() -> None:
-    found, needed = [], set()
+    places, needed = [], set()
     for path in sorted(HERE.rglob("*.py")):
         name = path.relative_to(HERE).as_posix()
         for line, what in problems(ast.parse(path.read_bytes())):
             excepted = [prefix for prefix in EXCEPTIONS if name.startswith(prefix)]
             needed.update(excepted)
             if not excepted:
-                found.append(f"tests/{name}:{line}: {what}")
-    assert not found, "\n".join(found)
+                places.append(f"tests/{name}:{line}: {what}")
+    assert not places, "\n".join(places)
     assert needed == set(EXCEPTIONS), "exceptions that nothing needs any more"
 
 
@@ -108,6 +124,9 @@ assert b["end_ms"] - a["start_ms"] < 5000
 assert 5000 > max(one.end_ms for one in runs) - run.start_ms
 assert b["end_ms"] - a["start_ms"] >= 2000
 def until(): ...
+assert "it was heard of 0 s ago" in text
+@settings(deadline=200)
+def test(): ...
 """
     assert sorted(problems(ast.parse(text))) == [
         (2, "time.sleep"),
@@ -115,4 +134,6 @@ def until(): ...
         (4, "a limit on how long something took"),
         (5, "a limit on how long something took"),
         (7, "def until"),
+        (8, "an age in seconds"),
+        (9, "deadline"),
     ]

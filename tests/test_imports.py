@@ -47,15 +47,15 @@ def python(program: str, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nonsense"], []])
-def test_the_command_line_itself_loads_nothing(words: list[str]) -> None:
-    done = python(LOADED, *words)
+@pytest.mark.parametrize("argv", [["--help"], ["--version"], ["nonsense"], []])
+def test_the_command_line_itself_loads_nothing(argv: list[str]) -> None:
+    done = python(LOADED, *argv)
     assert done.returncode == 0, done.stderr
     _, loaded = json.loads(done.stderr.splitlines()[-1])
     ours = {name for name in loaded if name.split(".")[0] == "orchestrator"}
     assert ours == {"orchestrator", "orchestrator.cli", "orchestrator.cli.index"}
     others = {name.split(".")[0].lstrip("_") for name in set(loaded) - ours}
-    if words != ["nonsense"]:  # which looks for a near name, with difflib
+    if argv != ["nonsense"]:  # which looks for a near name, with difflib
         assert others <= FREE_FOR_HELP
     assert others <= {name.lstrip("_") for name in sys.stdlib_module_names}
 
@@ -272,17 +272,17 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
 
 def needed(path: Path, modules: set[str]) -> set[str]:
     """The modules of ours that a file imports, wherever and for whatever it does."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & modules
+            names |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
             # `from package import module` needs the module; what a package itself holds is in its __init__.
             module = absolute(path, node)
-            found |= ({f"{module}.{alias.name}" for alias in node.names} & modules) or (
+            names |= ({f"{module}.{alias.name}" for alias in node.names} & modules) or (
                 {module} & modules
             )
-    return found
+    return names
 
 
 def test_no_module_needs_itself() -> None:
@@ -325,7 +325,7 @@ def test_standard_library_only(part: str) -> None:
 def test_third_parties_are_those_of_pyproject() -> None:
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
-    declared = {re.split(r"[<>=!~\[; ]", one)[0] for one in project["dependencies"]}
+    declared = {re.split(r"[<>=!~\[; ]", requirement)[0] for requirement in project["dependencies"]}
     called = {"pyyaml": "yaml"}
     # Parts of another one's interface: pydantic's errors, and what docker raises when the engine does not answer.
     theirs = {"pydantic_core", "requests", *TYPES_ALONE}
@@ -474,8 +474,8 @@ def test_the_controller_uses_slurm_through_the_scheduler_package() -> None:
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
         if name.split("/")[0] not in ("scheduler", "onnode", "simulation"):
-            words = {word for text in strings(path) for word in SLURM_CODE.findall(text)}
-            uses |= {name: words} if words else {}
+            codes = {word for text in strings(path) for word in SLURM_CODE.findall(text)}
+            uses |= {name: codes} if codes else {}
     assert uses == USES_SLURM
 
 
@@ -515,11 +515,11 @@ RULES = {
 
 def ruled() -> dict[Path, Rule]:
     """Module -> what it may ask the machine directly."""
-    found: dict[Path, Rule | None] = {}
+    rules: dict[Path, Rule | None] = {}
     for name, rule in RULES.items():
         place = PACKAGE / name
-        found |= dict.fromkeys([place] if place.is_file() else sorted(place.glob("*.py")), rule)
-    return {path: rule for path, rule in found.items() if rule is not None}
+        rules |= dict.fromkeys([place] if place.is_file() else sorted(place.glob("*.py")), rule)
+    return {path: rule for path, rule in rules.items() if rule is not None}
 
 
 def module_name(path: Path) -> str:
@@ -576,12 +576,12 @@ ALLOWED = [
 
 @pytest.mark.parametrize("line", PLANTED)
 def test_a_planted_direct_call_is_found(line: str) -> None:
-    found = direct_calls(
+    calls = direct_calls(
         f"{HEAD}\n{line}\n", "orchestrator.onnode.loop.planted", with_a_world(PACKAGE), Rule()
     )
-    assert [one.split(":")[0] for one in found] == [str(HEAD.count("\n") + 2)] * len(
-        found
-    ) and found, found
+    assert [call.split(":")[0] for call in calls] == [str(HEAD.count("\n") + 2)] * len(
+        calls
+    ) and calls, calls
 
 
 @pytest.mark.parametrize("line", ALLOWED)

@@ -30,7 +30,9 @@ FLOORS = {
 def declared() -> dict[str, Requirement]:
     tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
-    return {one.name: one for one in map(Requirement, project["dependencies"])}
+    return {
+        requirement.name: requirement for requirement in map(Requirement, project["dependencies"])
+    }
 
 
 def zipapp() -> ModuleType:
@@ -54,13 +56,18 @@ def test_what_is_declared_is_locked() -> None:
     for name, wanted in declared().items():
         versions = locked.get(name, [])
         assert versions, name
-        assert all(wanted.specifier.contains(one, prereleases=True) for one in versions), name
+        assert all(
+            wanted.specifier.contains(locked_version, prereleases=True)
+            for locked_version in versions
+        ), name
 
 
 def test_no_version_with_a_known_advisory_is_allowed() -> None:
     wanted = declared()
     for name, floor in FLOORS.items():
-        lowest = min(Version(one.version) for one in wanted[name].specifier if one.operator == ">=")
+        lowest = min(
+            Version(limit.version) for limit in wanted[name].specifier if limit.operator == ">="
+        )
         assert lowest >= Version(floor), name
 
 
@@ -69,10 +76,10 @@ def test_only_the_lock_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     module = zipapp()
     monkeypatch.setattr(module.subprocess, "run", lambda argv, **_: calls.append(argv))
     module.install(tmp_path)
-    locked, own = calls
+    locked, project = calls
     assert "--require-hashes" in locked and str(TOP / "requirements-zipapp.txt") in locked
     assert all("--no-deps" in argv and argv[0] == sys.executable for argv in calls)
-    assert own[-1] == str(TOP)
+    assert project[-1] == str(TOP)
 
 
 def test_a_package_without_its_licence_is_named(tmp_path: Path) -> None:

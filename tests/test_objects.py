@@ -1,82 +1,124 @@
-"""What a class of onnode may hold, and who may change it: an object that everybody changes is nobody's idea."""
+"""What a class of the package may hold, and who may change it: an object that everybody changes is nobody's idea."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 
 import pytest
 from sources import tree
 
-import orchestrator
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-ONNODE = Path(orchestrator.__file__).resolve().parent / "onnode"
-MODULES = sorted(ONNODE.rglob("*.py"))
-MOST = 15
-
-
-def targets(node: ast.AST) -> Iterator[ast.Attribute]:
-    """The attributes that a statement assigns."""
-    given = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
-        for one in given:
-            yield from (
-                found
-                for found in ast.walk(one)
-                if isinstance(found, ast.Attribute) and is_stored(found)
-            )
-
-
-def is_stored(found: ast.Attribute) -> bool:
-    return isinstance(found.ctx, ast.Store)
+from rules import (
+    COMPUTED,
+    MOST_ATTRIBUTES,
+    OTHERS,
+    PACKAGE,
+    RECORDS,
+    Modules,
+    assigned_outside,
+    assignments,
+    attributes,
+    classes,
+    lines,
+    modules,
+    too_large,
+)
 
 
-def owner(found: ast.Attribute) -> str:
-    return found.value.id if isinstance(found.value, ast.Name) else ""
+@pytest.fixture(scope="module")
+def trees() -> Modules:
+    return modules(read=tree)
 
 
-def own(module: ast.AST) -> set[str]:
-    """The attributes that the classes of a module have."""
-    fields = {
-        node.target.id
-        for one in ast.walk(module)
-        if isinstance(one, ast.ClassDef)
-        for node in one.body
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
-    }
-    return fields | {
-        found.attr
-        for node in ast.walk(module)
-        for found in targets(node)
-        if owner(found) in ("self", "cls")
-    }
+def test_no_class_has_more_attributes_than_a_reader_can_hold(trees: Modules) -> None:
+    names = {class_.name for module in trees.values() for class_ in classes(module)}
+    assert len(names) > 400 and RECORDS - names == set()
+    problems = lines(too_large(trees))
+    assert not problems, "\n".join(["", *problems])
 
 
-def test_no_class_has_more_attributes_than_a_reader_can_hold() -> None:
-    found = {}
-    for path in MODULES:
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.ClassDef):
-                names = {
-                    one.attr
-                    for inner in ast.walk(node)
-                    for one in targets(inner)
-                    if owner(one) == "self"
-                }
-                found[f"{path.relative_to(ONNODE)}: {node.name}"] = len(names)
-    assert len(found) > 50
-    assert {name: count for name, count in found.items() if count > MOST} == {}
+def test_no_attribute_is_assigned_from_outside_its_module(trees: Modules) -> None:
+    problems = lines(assigned_outside(trees))
+    assert not problems, "\n".join(["", *problems])
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ONNODE).as_posix())
-def test_no_attribute_is_assigned_from_outside_its_module(path: Path) -> None:
-    module = tree(path)
-    mine = own(module)
-    wrong = [
-        f"{found.lineno}: {ast.unparse(found)}"
-        for node in ast.walk(module)
-        for found in targets(node)
-        if owner(found) not in ("self", "cls", "sys") and found.attr not in mine
-    ]
-    assert wrong == []
+def test_every_exception_is_needed(trees: Modules) -> None:
+    every = [place for module in trees.values() for place in assignments(module)]
+    assert OTHERS.keys() - {f"{owner}.{name}" for _, owner, name in every} == set()
+    assert COMPUTED.keys() - {owner for _, owner, name in every if not name} == set()
+
+
+LARGE = "\n".join(f"    a{number}: int" for number in range(MOST_ATTRIBUTES + 1))
+
+
+def checked(**sources: str) -> Modules:
+    return {PACKAGE / f"{name}.py": ast.parse(source) for name, source in sources.items()}
+
+
+@pytest.mark.parametrize(
+    ("head", "wrong"),
+    [
+        ("class A:", True),
+        ("@dataclass\nclass A:", True),
+        ("@dataclass(frozen=False)\nclass A:", True),
+        ("@dataclass(frozen=True, slots=True)\nclass A:", False),
+        ("class A(StateFile):", False),
+        ("class B(part.DocumentPart): ...\nclass A(B):", False),
+        ("class B(list): ...\nclass A(B):", True),
+    ],
+)
+def test_records_alone_may_be_large(head: str, wrong: bool) -> None:
+    assert bool(lines(too_large(checked(a=f"{head}\n{LARGE}")))) is wrong
+
+
+def test_the_attributes_of_a_class() -> None:
+    source = """
+class A:
+    kind = "no field"
+    field: int = 0
+    def __init__(self):
+        self.plain, (self.first, *self.rest) = 1, (2, 3)
+        self.counted += 1
+        self.given: int = 1
+        self.other.inner = 1
+        for self.each in (): pass
+    class B:
+        def __init__(self): self.of_b = 1
+"""
+    outer, inner = classes(ast.parse(source))
+    assert attributes(outer) == {"field", "plain", "first", "rest", "counted", "given", "each"}
+    assert attributes(inner) == {"of_b"}
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        (
+            "a.field = 1",
+            ["orchestrator/b.py:1: a.field is assigned outside the module of its class"],
+        ),
+        (
+            "x, a.b.field = 1, 2",
+            ["orchestrator/b.py:1: a.b.field is assigned outside the module of its class"],
+        ),
+        (
+            "a.field += 1",
+            ["orchestrator/b.py:1: a.field is assigned outside the module of its class"],
+        ),
+        (
+            "setattr(a, 'field', 1)",
+            ["orchestrator/b.py:1: a.field is assigned outside the module of its class"],
+        ),
+        ("setattr(a, name, 1)", ["orchestrator/b.py:1: setattr(a, ...) with a computed name"]),
+        ("setattr(sys, name, 1)", []),
+        ("self.field = 1", []),
+        ("a.lineno = 1", []),
+        ("a.mine = 1", []),
+    ],
+)
+def test_assignments_from_outside(line: str, wrong: list[str]) -> None:
+    trees = checked(a="class A:\n    field: int", b=f"{line}\nclass B:\n    mine: int")
+    assert lines(assigned_outside(trees)) == wrong

@@ -53,9 +53,9 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    argv = [sys.executable, "-m", "pytest", "-q", *words]
+    argv = [sys.executable, "-m", "pytest", "-q", *arguments]
     return captured(argv, env, cwd=folder)
 
 
@@ -68,7 +68,7 @@ def test_side_by_side(suite: Path) -> None:
     assert done.returncode == 1, done.stdout
     assert "1 failed, 20 passed" in done.stdout
     workers = {
-        name: {worker for told, _, worker in ran(suite) if told == name}
+        name: {worker for test, _, worker in ran(suite) if test == name}
         for name in ("spread", "host", "bad")
     }
     assert len(workers["host"]) == 1

@@ -63,12 +63,14 @@ def wheel(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def install(place: Path, *words: str | Path, **settings: str) -> Path:
+def install(place: Path, *arguments: str | Path, **settings: str) -> Path:
     """A clean environment with what these words name, made unless it exists: the folder of its programs."""
     if not place.exists():
         venv.create(place, with_pip=False)
     env = {**os.environ, "PYTHON": sys.executable, "INTO": str(place / "bin/python"), **settings}
-    subprocess.run([TOP / "tools/install", *words], env=env, check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [TOP / "tools/install", *arguments], env=env, check=True, stdin=subprocess.DEVNULL
+    )
     return place / "bin"
 
 
@@ -166,8 +168,8 @@ def test_pip_installs_where_its_settings_name_an_index(wheel: Path, tmp_path: Pa
 
 
 def test_the_documents_are_in_it(installed: Path, empty: Path) -> None:
-    for words in (["docs", "troubleshooting"], ["docs", "how-a-set-runs"], ["completion", "bash"]):
-        assert len(run(installed / "orchestrator", *words, cwd=empty).stdout) > 1000
+    for argv in (["docs", "troubleshooting"], ["docs", "how-a-set-runs"], ["completion", "bash"]):
+        assert len(run(installed / "orchestrator", *argv, cwd=empty).stdout) > 1000
     assert (installed.parent / "share/man/man1/orchestrator.1").is_file()
 
 
@@ -221,8 +223,8 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     # Its next steps can be pasted as they are, although nothing of it is on PATH.
     steps = [line.strip() for line in done.stdout.partition("look around:\n")[2].splitlines()]
     assert f"{installed}/orchestrator status" in steps
-    told = run("bash", "-ec", "\n".join(steps), cwd=empty)
-    assert "local_2x2x8-builtin-" in told.stdout and (empty / "report.html").is_file()
+    ended = run("bash", "-ec", "\n".join(steps), cwd=empty)
+    assert "local_2x2x8-builtin-" in ended.stdout and (empty / "report.html").is_file()
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
 
 
@@ -240,8 +242,8 @@ def test_the_demo_of_uvx(
     steps = [line.strip() for line in done.stdout.partition("look around:\n")[2].splitlines()]
     assert f"uvx --from file://{wheel} orchestrator status" in steps
     monkeypatch.setenv("PATH", f"{uvx.parent}{os.pathsep}{os.defpath}")
-    told = run("bash", "-ec", "\n".join(steps), cwd=empty)
-    assert "local_2x2x8-builtin-" in told.stdout and (empty / "report.html").is_file()
+    ended = run("bash", "-ec", "\n".join(steps), cwd=empty)
+    assert "local_2x2x8-builtin-" in ended.stdout and (empty / "report.html").is_file()
 
 
 def test_the_command_on_python_310(wheel: Path, tmp_path: Path) -> None:
@@ -249,8 +251,8 @@ def test_the_command_on_python_310(wheel: Path, tmp_path: Path) -> None:
     python = oldest("3.10")
     subprocess.run([python, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     programs = install(tmp_path / "venv", wheel)
-    told = run(programs / "python", "-c", "import sys; print(sys.version_info[:2])", cwd=tmp_path)
-    assert told.stdout.strip() == "(3, 10)"
+    ended = run(programs / "python", "-c", "import sys; print(sys.version_info[:2])", cwd=tmp_path)
+    assert ended.stdout.strip() == "(3, 10)"
     command = programs / "orchestrator"
     for logs in sorted({path.parent for path in (TOP / "tests/data/mllog").rglob("result_*.txt*")})[
         :4

@@ -14,11 +14,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from sources import tree
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP / "tools"))
 
-from tics import CEILINGS, PACKAGE, TICS, prose  # noqa: E402
+from tics import CEILINGS, PACKAGE, TICS, split  # noqa: E402
 from tics import count as count_tics  # noqa: E402
 
 from orchestrator.words import count  # noqa: E402
@@ -27,13 +28,30 @@ SLACK = 0.4
 """Per 1,000 words: whoever brings a tic down by more than this lowers its ceiling, too."""
 
 
+MOST_WORDS = 148
+"""Words of docstrings and comments per 1,000 tokens of code: the integer above `python tools/tics.py`'s last column."""
+
+
 def test_tics_only_become_fewer() -> None:
-    words, tics = count_tics(PACKAGE)
-    assert words > 20_000 and tics.keys() == CEILINGS.keys() == TICS.keys()
+    """So do the words themselves."""
+    counts = count_tics(PACKAGE)
+    tics = counts.tics
+    assert counts.words > 20_000 and tics.keys() == CEILINGS.keys() == TICS.keys()
     assert {tic: (many, CEILINGS[tic]) for tic, many in tics.items() if many > CEILINGS[tic]} == {}
     assert {tic: many for tic, many in tics.items() if many < CEILINGS[tic] - SLACK} == {}, (
         "lower CEILINGS"
     )
+    assert counts.tokens > 100_000 and counts.per_token <= MOST_WORDS
+    assert counts.per_token > MOST_WORDS - 2, "lower MOST_WORDS"
+
+
+def test_tokens_of_code_are_counted_and_prose_is_not() -> None:
+    source = '''"""Prose."""
+def f(a):  # Prose.
+    "Prose."
+    return "no", a
+'''
+    assert split(source)[1] == len(("def", "f", "(", "a", ")", ":", "return", "no", ",", "a"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +64,7 @@ def test_tics_only_become_fewer() -> None:
     ],
 )
 def test_docstrings_and_comments_are_counted_and_other_texts_are_not(source: str) -> None:
-    assert list(prose(source)) == ["Prose."]
+    assert split(source)[0] == ["Prose."]
 
 
 # ---- the words that people read ----
@@ -74,7 +92,7 @@ PLAIN = {
 }
 """The word to write -> the words it replaces, in help, messages and documents."""
 WRONG = {
-    better: re.compile(rf"(?<![-\w])(?:{words})(?![-\w])", re.I) for better, words in PLAIN.items()
+    better: re.compile(rf"(?<![-\w])(?:{plain})(?![-\w])", re.I) for better, plain in PLAIN.items()
 }
 LEFT = {
     "orchestrator/causes/forms.py",  # patterns of other people's logs
@@ -87,9 +105,9 @@ LEFT = {
 
 def wrong_words(text: str) -> list[str]:
     return [
-        f"{found[0]!r}: write {better}"
+        f"{match[0]!r}: write {better}"
         for better, pattern in WRONG.items()
-        for found in pattern.finditer(text)
+        for match in pattern.finditer(text)
     ]
 
 
@@ -117,19 +135,18 @@ DOCUMENTS = [
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(TOP)))
 def test_documents_use_the_plain_words(page: Path) -> None:
-    found = [
-        f"{page.relative_to(TOP)}:{number}: {one}"
+    wrong = [
+        f"{page.relative_to(TOP)}:{number}: {problem}"
         for number, line in prose_of(page)
-        for one in wrong_words(line.replace("### part knob", ""))
+        for problem in wrong_words(line.replace("### part knob", ""))
     ]
-    assert found == []
+    assert wrong == []
 
 
-def messages(source: str) -> Iterator[tuple[int, str]]:
+def messages(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every string of a module that is not a docstring."""
-    tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
+    for node in ast.walk(module):
         text = node.value if isinstance(node, ast.Constant) else None
         if isinstance(text, str) and id(node) not in docstrings and " " in text.strip():
             yield node.lineno, text
@@ -137,26 +154,26 @@ def messages(source: str) -> Iterator[tuple[int, str]]:
 
 def test_help_and_messages_use_the_plain_words() -> None:
     """The help of commands is in docs/reference/cli.md, which is a document, too."""
-    found, seen = [], 0
+    wrong, seen = [], 0
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(TOP))
         if any(name.startswith(left) for left in LEFT):
             continue
-        for line, text in messages(path.read_text()):
+        for line, text in messages(tree(path)):
             seen += 1
-            found += [f"{name}:{line}: {one}" for one in wrong_words(text)]
+            wrong += [f"{name}:{line}: {problem}" for problem in wrong_words(text)]
     assert seen > 3000
-    assert found == []
+    assert wrong == []
 
 
 def test_pages_and_causes_use_the_plain_words() -> None:
     """The templates of reports and of a bundle's README, and the causes that `explain` names."""
-    found = []
+    wrong = []
     pages = [TOP / "templates/README.j2", *sorted((TOP / "templates/report").glob("*.j2"))]
     texts = {path: path.read_text() for path in pages}
     for path, text in texts.items():
         prose_ = re.sub(r"\{%.*?%\}|\{\{.*?\}\}|<[^>]*>", " ", text, flags=re.DOTALL)
-        found += [f"{path.relative_to(TOP)}: {one}" for one in wrong_words(prose_)]
+        wrong += [f"{path.relative_to(TOP)}: {problem}" for problem in wrong_words(prose_)]
     causes = json.loads((PACKAGE / "causes/causes.json").read_text())
     shown = [
         text
@@ -165,7 +182,7 @@ def test_pages_and_causes_use_the_plain_words() -> None:
         if (text := cause.get(key))
     ]
     assert len(texts) >= 5 and len(shown) > 100
-    assert [*found, *(one for text in shown for one in wrong_words(text))] == []
+    assert [*wrong, *(problem for text in shown for problem in wrong_words(text))] == []
 
 
 def test_schemas_use_the_plain_words() -> None:
@@ -173,7 +190,7 @@ def test_schemas_use_the_plain_words() -> None:
     schemas = (PACKAGE / "generated/schemas/outputs.json").read_text()
     shown = re.findall(r'"description": "(.*)"', schemas)
     assert len(shown) > 500
-    assert [one for text in shown for one in wrong_words(text)] == []
+    assert [problem for text in shown for problem in wrong_words(text)] == []
 
 
 # ---- numbers and their nouns ----
@@ -226,9 +243,9 @@ SEVERAL = {
 """Part of a text with a number that is never 1 -> why."""
 
 
-def numbers_with_plurals(source: str) -> Iterator[tuple[int, str]]:
+def numbers_with_plurals(module: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every f-string that puts a plural behind a whole number."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module):
         if not isinstance(node, ast.JoinedStr):
             continue
         for value, text in pairwise(node.values):
@@ -242,15 +259,15 @@ def numbers_with_plurals(source: str) -> Iterator[tuple[int, str]]:
 
 def test_numbers_have_a_noun_of_their_number() -> None:
     """`1 runs` is printed nowhere: a message takes words.count(), or its number is never 1."""
-    found, used = [], set()
+    wrong, used = [], set()
     for path in sorted(PACKAGE.rglob("*.py")):
         if path.relative_to(PACKAGE).parts[0] in ("simulation", "generated"):
             continue
-        for line, text in numbers_with_plurals(path.read_text()):
+        for line, text in numbers_with_plurals(tree(path)):
             reasons = [part for part in SEVERAL if part in text]
             used.update(reasons)
-            found += [] if reasons else [f"{path.relative_to(TOP)}:{line}: {text}"]
-    assert found == [], "orchestrator.words.count()"
+            wrong += [] if reasons else [f"{path.relative_to(TOP)}:{line}: {text}"]
+    assert wrong == [], "orchestrator.words.count()"
     assert SEVERAL.keys() - used == set(), "texts that are not there"
 
 
@@ -266,7 +283,7 @@ def test_numbers_have_a_noun_of_their_number() -> None:
     ],
 )
 def test_a_plural_behind_a_number_is_seen(source: str, wrong: bool) -> None:
-    assert bool(list(numbers_with_plurals(source))) is wrong
+    assert bool(list(numbers_with_plurals(ast.parse(source)))) is wrong
 
 
 def test_scripts_and_templates_put_no_plural_behind_a_number() -> None:
@@ -275,24 +292,24 @@ def test_scripts_and_templates_put_no_plural_behind_a_number() -> None:
     assert pattern.search("$count files") and pattern.search("{{ entry.nodes }} nodes")
     pages = [path for path in (TOP / "templates").rglob("*") if path.is_file()]
     sources = [*pages, *PACKAGE.rglob("*.py")]
-    found = {path: pattern.findall(path.read_text()) for path in sources}
-    assert {path: shown for path, shown in found.items() if shown} == {}
+    matches = {path: pattern.findall(path.read_text()) for path in sources}
+    assert {path: shown for path, shown in matches.items() if shown} == {}
 
 
 def test_no_plural_stands_in_brackets() -> None:
     """No `node(s)` in messages, help, pages and templates."""
-    texts = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
     shown = [
         f"{path.relative_to(TOP)}:{line}: {text}"
-        for path, source in texts.items()
-        for line, text in messages(source)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, text in messages(tree(path))
         if re.search(r"\w\(s\)", text)
     ]
     pages = [path for path in (TOP / "templates").rglob("*") if path.is_file()]
     assert len(pages) > 10
     for path in [*pages, *DOCUMENTS]:
         shown += [
-            f"{path.relative_to(TOP)}: {one}" for one in re.findall(r"\w+\(s\)", path.read_text())
+            f"{path.relative_to(TOP)}: {plural}"
+            for plural in re.findall(r"\w+\(s\)", path.read_text())
         ]
     assert shown == []
 

@@ -44,8 +44,8 @@ def bare_python() -> list[str]:
     asked = "import sys; print('%d.%d' % sys.version_info[:2])"
     system = "/usr/bin/python3"
     if os.path.exists(system):
-        told = subprocess.run([system, "-c", asked], capture_output=True, text=True).stdout.strip()
-        if told == wanted:
+        shown = subprocess.run([system, "-c", asked], capture_output=True, text=True).stdout.strip()
+        if shown == wanted:
             return [system, "-I", "-S"]
     return [sys.executable, "-I", "-S"]
 

@@ -26,16 +26,18 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     for name in COMMANDS:
         parser = command_parser(name)[1]
         yield name, parser
-        yield from ((f"{name} {action}", one) for action, one in subcommands(parser).items())
+        yield from (
+            (f"{name} {action}", command) for action, command in subcommands(parser).items()
+        )
 
 
 def arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Every argument of a parser that a person gives, but --help."""
     hidden = (argparse._SubParsersAction, argparse._HelpAction)
     return [
-        one
-        for one in parser._actions
-        if not isinstance(one, hidden) and one.help != argparse.SUPPRESS
+        action
+        for action in parser._actions
+        if not isinstance(action, hidden) and action.help != argparse.SUPPRESS
     ]
 
 
@@ -50,8 +52,8 @@ def value(action: argparse.Action) -> str:
 
 def written(action: argparse.Action) -> str:
     """An argument as it stands on the command line."""
-    words = ", ".join(action.option_strings)
-    return f"{words} {value(action)}".strip()
+    names = ", ".join(action.option_strings)
+    return f"{names} {value(action)}".strip()
 
 
 def help_text(action: argparse.Action) -> str:

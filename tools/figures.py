@@ -7,18 +7,18 @@ usage:  python tools/figures.py [SYSTEM WORKLOAD]
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
 import tempfile
-import tokenize
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
+import rules  # noqa: E402
 from arguments import arguments, parsers  # noqa: E402
+from tics import PACKAGE, count  # noqa: E402
 
 from orchestrator.cli import EVERYWHERE  # noqa: E402
 from orchestrator.cli.index import COMMANDS, GROUPS, HIDDEN  # noqa: E402
@@ -59,14 +59,16 @@ def length(path: Path, names: list[str]) -> int:
     text = path.read_text()
     if not names:
         return text.count("\n")
-    found = {}
+    lengths = {}
     for node in ast.parse(text).body:
         inside = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
-        for one in inside:
-            if isinstance(one, ast.FunctionDef):
-                found[prefix + one.name] = (one.end_lineno or one.lineno) - one.lineno + 1
-    return sum(found[name] for name in names)
+        for function in inside:
+            if isinstance(function, ast.FunctionDef):
+                lengths[prefix + function.name] = (
+                    (function.end_lineno or function.lineno) - function.lineno + 1
+                )
+    return sum(lengths[name] for name in names)
 
 
 def circles() -> list[str]:
@@ -88,19 +90,19 @@ def circles() -> list[str]:
 
 def needed(name: str, path: Path, modules: set[str], *, whole: bool = True) -> set[str]:
     """Return the modules of ours that a file imports; not `whole`: when it is imported itself."""
-    found: set[str] = set()
+    names: set[str] = set()
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     module = ast.parse(path.read_bytes())
     for node in ast.walk(module) if whole else module.body:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names} & modules
+            names |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            found |= ({f"{origin}.{alias.name}" for alias in node.names} & modules) or (
+            names |= ({f"{origin}.{alias.name}" for alias in node.names} & modules) or (
                 {origin} & modules
             )
-    return found
+    return names
 
 
 def programs() -> dict[str, int]:
@@ -123,51 +125,42 @@ def programs() -> dict[str, int]:
 def reached(first: str, files: dict[str, Path], *, whole: bool) -> set[str]:
     """Return the modules that one needs, directly or not; `whole`: for its types and inside of
     functions, too."""
-    found, left = set[str](), [first]
+    modules, left = set[str](), [first]
     while left:
         name = left.pop()
-        if name not in found:
-            found.add(name)
+        if name not in modules:
+            modules.add(name)
             left += needed(name, files[name], set(files), whole=whole)
-    return found
+    return modules
 
 
 def density() -> dict[str, float]:
     """Return how dense the package is: tokens of code for each line that is not blank, docstrings
-    and comments included."""
-    lines = tokens = characters = modules = wide = 0
-    for path in (TOP / "orchestrator").rglob("*.py"):
-        source = path.read_text()
-        modules += 1
-        tokens += code_tokens(source)
-        texts = [text for text in source.splitlines() if text.strip()]
-        lines += len(texts)
-        characters += sum(map(len, texts))
-        wide += sum(len(text) > 100 for text in texts)
+    and comments included, and words of these for 1,000 tokens."""
+    sources = [path.read_text() for path in PACKAGE.rglob("*.py")]
+    texts = [line for source in sources for line in source.splitlines() if line.strip()]
+    counts = count(PACKAGE)
     return {
-        "modules": modules,
-        "lines": lines,
-        "tokens of code": tokens,
-        "tokens per line": round(tokens / lines, 2),
-        "characters per line": round(characters / lines, 1),
-        "lines over 100": wide,
+        "modules": len(sources),
+        "lines": len(texts),
+        "tokens of code": counts.tokens,
+        "tokens per line": round(counts.tokens / len(texts), 2),
+        "characters per line": round(sum(map(len, texts)) / len(texts), 1),
+        "lines over 100": sum(len(text) > 100 for text in texts),
+        "words of docstrings and comments": counts.words,
+        "words per 1,000 tokens": counts.per_token,
     }
 
 
-def code_tokens(source: str) -> int:
-    """Count the tokens that are code: no comment, no docstring, no white space."""
-    prose = {
-        (child.value.lineno, child.value.col_offset)
-        for node in ast.walk(ast.parse(source))
-        for child in (node.body if isinstance(getattr(node, "body", None), list) else [])
-        if isinstance(child, ast.Expr)
-        and isinstance(child.value, ast.Constant)
-        and isinstance(child.value.value, str)
+def objects() -> dict[str, int]:
+    """Return how many classes there are, and how many places break a rule for them."""
+    trees = rules.modules()
+    return {
+        "classes": sum(len(rules.classes(module)) for module in trees.values()),
+        f"over {rules.MOST_ATTRIBUTES} attributes": len(list(rules.too_large(trees))),
+        "assignments from outside": len(list(rules.assigned_outside(trees))),
+        "variables without a noun": len(list(rules.forbidden_names(trees))),
     }
-    names = "COMMENT NL NEWLINE INDENT DEDENT ENDMARKER ENCODING"
-    empty = {getattr(tokenize, name) for name in names.split()}
-    found = tokenize.generate_tokens(io.StringIO(source).readline)
-    return sum(token.type not in empty and token.start not in prose for token in found)
 
 
 def surface() -> dict[str, int]:
@@ -205,11 +198,11 @@ def main() -> None:
     for name, value in bundle(system, workload).items():
         print(f"  {name:16}{value:6}")
     print("files that a program imports:")
-    for name, count in programs().items():
-        print(f"  {name:20}{count:6}")
+    for name, many in programs().items():
+        print(f"  {name:20}{many:6}")
     print("the package:")
-    for name, value in density().items():
-        print(f"  {name:20}{value:>10}")
+    for name, value in (density() | objects()).items():
+        print(f"  {name:34}{value:>10}")
     print("the surface:")
     for name, number in surface().items():
         print(f"  {name:24}{number:>7}")

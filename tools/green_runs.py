@@ -57,7 +57,7 @@ class Run:
     @property
     def row(self) -> str:
         shown = [str(self.counts.get(name, 0)) for name in ("passed", "failed", "error", "skipped")]
-        words = [
+        cells = [
             f"{self.number}",
             "busy" if self.busy else "quiet",
             f"{self.seed}",
@@ -65,7 +65,7 @@ class Run:
             f"{self.seconds:.0f}",
         ]
         return (
-            "".join(word.rjust(width) for word, width in zip(words, WIDTHS, strict=True))
+            "".join(word.rjust(width) for word, width in zip(cells, WIDTHS, strict=True))
             + f"  {self.verdict}"
         )
 
@@ -217,16 +217,16 @@ def main() -> int:
     keep.mkdir(parents=True, exist_ok=True)
     record = keep / "runs.jsonl"
     lines = record.read_text().splitlines() if record.exists() else []
-    runs = [Run(**{**found, "bad": tuple(found["bad"])}) for found in map(json.loads, lines)]
+    runs = [Run(**{**kept, "bad": tuple(kept["bad"])}) for kept in map(json.loads, lines)]
     print("".join(head.rjust(width) for head, width in zip(HEADS, WIDTHS, strict=True)), flush=True)
-    for one in runs:
-        print(one.row, flush=True)
+    for past in runs:
+        print(past.row, flush=True)
     left = {
-        busy: many - sum(one.busy is busy for one in runs)
+        busy: many - sum(past.busy is busy for past in runs)
         for busy, many in ((True, args.busy), (False, args.quiet))
     }
     for busy in in_turns(left)[: args.most or None]:
-        one = run(
+        past = run(
             len(runs) + 1,
             busy=busy,
             load=shlex.split(args.load),
@@ -234,11 +234,11 @@ def main() -> int:
             user=args.user,
             keep=keep,
         )
-        print(one.row, flush=True)
-        runs.append(one)
+        print(past.row, flush=True)
+        runs.append(past)
         with record.open("a") as file:
-            file.write(json.dumps(asdict(one)) + "\n")
-    green = sum(one.is_green for one in runs)
+            file.write(json.dumps(asdict(past)) + "\n")
+    green = sum(past.is_green for past in runs)
     print(f"{green} of {len(runs)} green")
     return 0 if green == len(runs) else 1
 

@@ -61,9 +61,9 @@ def find_text(folder: Path, round_name: str, system: System, part: SystemRound) 
         path = top / token.rstrip(".,")
         if path.suffix == ".sh" and path.is_file():
             return path
-        found = sorted(path.rglob(name)) if path.is_dir() else []
-        if found:
-            return found[0]
+        paths = sorted(path.rglob(name)) if path.is_dir() else []
+        if paths:
+            return paths[0]
     return None
 
 
@@ -165,19 +165,19 @@ def compared(text: Path, system: System, workload: str, name: str, execute: bool
     except OrchestratorError as error:
         return {"state": f"error: {error.message}"}
     ours = {variable: str(value) for variable, value in entry.whole_env.items()}
-    found = differences(checked, ours, identity)
+    changes = differences(checked, ours, identity)
     facts = ("micro_batch", "global_batch", "nodes", "gpus_per_node", "tensor_parallel",
              "pipeline_parallel", "context_parallel")  # fmt: skip
     for fact in facts:
         if checked.imported.facts[fact] != str(getattr(entry, fact) or 1):
-            follows = [why for why in found.values() if why.endswith("logs count")]
-            found[fact] = "follows a variable that the logs correct" if follows else ""
+            follows = [why for why in changes.values() if why.endswith("logs count")]
+            changes[fact] = "follows a variable that the logs correct" if follows else ""
     if checked.imported.workload != workload:
-        found["workload"] = ""
+        changes["workload"] = ""
     how = "executed" if checked.imported.evaluation.run else "read"
     count = len(checked.imported.evaluation.env)
-    state = f"{len(found)} differ" if found else "equal"
-    return {"state": f"{state}, {count} variables, {how}", "differences": found}
+    state = f"{len(changes)} differ" if changes else "equal"
+    return {"state": f"{state}, {count} variables, {how}", "differences": changes}
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from orchestrator.render.job_time import job_time, published_need
 
 def rows() -> list[tuple[str, str, str, int, float | None]]:
     """Return system, workload, round, minutes asked for, and minutes of the published runs."""
-    found = []
+    jobs = []
     for system in Catalogue().systems():
         for workload, rounds in system.workloads.items():
             for round_name in rounds:
@@ -25,8 +25,8 @@ def rows() -> list[tuple[str, str, str, int, float | None]]:
                 need, nexp = published_need(entry), entry.runs_required
                 asked = job_time(entry).minutes(nexp)
                 published = None if need is None else nexp * need.minutes
-                found.append((system.name, workload, round_name, asked, published))
-    return found
+                jobs.append((system.name, workload, round_name, asked, published))
+    return jobs
 
 
 def main() -> None:

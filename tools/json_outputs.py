@@ -21,8 +21,8 @@ VERSION = 1
 @cache
 def described() -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the parts and the outputs, by name."""
-    found = yaml.safe_load(SOURCE.read_text())
-    return found["parts"], found["outputs"]
+    document = yaml.safe_load(SOURCE.read_text())
+    return document["parts"], document["outputs"]
 
 
 def members(shape: dict[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
@@ -30,14 +30,15 @@ def members(shape: dict[str, Any]) -> Iterator[tuple[str, bool, str, str]]:
     parts, _ = described()
     for name, text in shape.items():
         if name in ("like", "like?"):
-            own = {one.rstrip("?") for one in shape}
-            liked = (one for one in members(parts[text]) if one[0] not in own)
+            names = {member.rstrip("?") for member in shape}
+            liked = (member for member in members(parts[text]) if member[0] not in names)
             yield from (
-                (one, need and name == "like", kind, words) for one, need, kind, words in liked
+                (member, need and name == "like", kind, about)
+                for member, need, kind, about in liked
             )
         elif name not in ABOUT:
-            kind, _, words = text.partition(" | ")
-            yield name.rstrip("?"), not name.endswith("?"), kind, words
+            kind, _, about = text.partition(" | ")
+            yield name.rstrip("?"), not name.endswith("?"), kind, about
 
 
 def type_schema(kind: str) -> dict[str, Any]:
@@ -60,9 +61,11 @@ def type_schema(kind: str) -> dict[str, Any]:
 
 def shape_schema(shape: dict[str, Any], first: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the schema of a part or an output; `first` are properties that stand before its own."""
-    told = list(members(shape))
-    properties = {name: type_schema(kind) | {"description": text} for name, _, kind, text in told}
-    required = [*(first or {}), *(name for name, need, *_ in told if need)]
+    described = list(members(shape))
+    properties = {
+        name: type_schema(kind) | {"description": text} for name, _, kind, text in described
+    }
+    required = [*(first or {}), *(name for name, need, *_ in described if need)]
     return {"type": "object", "properties": {**(first or {}), **properties}, "required": required}
 
 
@@ -107,16 +110,16 @@ def _block(shape: dict[str, Any]) -> list[str]:
         if name in ("like", "like?"):
             rows.append((f"...{text}{'?' if name == 'like?' else ''}", "", ""))
         elif name not in ABOUT:
-            kind, _, words = text.partition(" | ")
-            rows.append((name, type_words(kind), "" if _repeats(words, name) else words))
+            kind, _, about = text.partition(" | ")
+            rows.append((name, type_words(kind), "" if _repeats(about, name) else about))
     wide = [max(len(row[n]) for row in rows) for n in (0, 1)]
-    lines = [f"{name:{wide[0]}}  {kind:{wide[1]}}  {words}".rstrip() for name, kind, words in rows]
+    lines = [f"{name:{wide[0]}}  {kind:{wide[1]}}  {about}".rstrip() for name, kind, about in rows]
     return ["```text", *lines, "```", ""]
 
 
-def _repeats(words: str, name: str) -> bool:
+def _repeats(about: str, name: str) -> bool:
     """Return whether a description has no word that the member's name lacks."""
-    plain = set(re.findall(r"\w+", words.lower())) - {"the", "a", "its", "of"}
+    plain = set(re.findall(r"\w+", about.lower())) - {"the", "a", "its", "of"}
     return plain <= set(name.rstrip("?").split("_"))
 
 

@@ -44,12 +44,12 @@ def write_config(folder: Path, env: dict[str, str]) -> Path:
     names = list(env)
     common = [f"export {name}={shlex.quote(env[name])}" for name in names[len(names) // 2 :]]
     (folder / "config_common.sh").write_text("\n".join(common) + "\n")
-    own = ["#!/bin/bash", "source $(dirname ${BASH_SOURCE[0]})/config_common.sh"]
-    own += [f"export {name}={shlex.quote(env[name])}" for name in names[: len(names) // 2]]
-    own += ["export PRIMUS_EVAL_INTERVAL=$((EVAL_SAMPLES_INTERVAL / PRIMUS_GLOBAL_BATCH_SIZE))"]
-    own += ['export MLLOG_CONFIG_FILENAME=$(basename "${BASH_SOURCE[0]}")']
+    lines = ["#!/bin/bash", "source $(dirname ${BASH_SOURCE[0]})/config_common.sh"]
+    lines += [f"export {name}={shlex.quote(env[name])}" for name in names[: len(names) // 2]]
+    lines += ["export PRIMUS_EVAL_INTERVAL=$((EVAL_SAMPLES_INTERVAL / PRIMUS_GLOBAL_BATCH_SIZE))"]
+    lines += ['export MLLOG_CONFIG_FILENAME=$(basename "${BASH_SOURCE[0]}")']
     path = folder / "config_MI355X_1x8x1.sh"
-    path.write_text("\n".join(own) + "\n")
+    path.write_text("\n".join(lines) + "\n")
     return path
 
 
@@ -69,20 +69,20 @@ def play(folder: Path) -> dict[str, Any]:
     ]  # fmt: skip
     start = time.monotonic()
     failed = []
-    for words in commands:
+    for command in commands:
         done = subprocess.run(
-            [sys.executable, "-m", "orchestrator", *words],
+            [sys.executable, "-m", "orchestrator", *command],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
         )
         if done.returncode:
-            failed.append(f"orchestrator {shlex.join(words)}: {done.stderr.strip()}")
+            failed.append(f"orchestrator {shlex.join(command)}: {done.stderr.strip()}")
     seconds = time.monotonic() - start
     documents = sorted((folder / "mine").rglob("*.yaml"))
     return {
-        "commands": [shlex.join(["orchestrator", *words]) for words in commands],
+        "commands": [shlex.join(["orchestrator", *command]) for command in commands],
         "failed": failed,
         "seconds": round(seconds, 1),
         "lines": {

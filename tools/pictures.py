@@ -53,7 +53,7 @@ def recorded(argv: list[str], folder: Path) -> list[str]:
         os.chdir(folder)
         os.environ |= {"TERM": "xterm-256color", "PYTHONPATH": str(TOP), "LC_ALL": "C.UTF-8"}
         os.execv(argv[0], argv)
-    told = b""
+    output = b""
     while True:
         try:
             more = os.read(screen, 1 << 16)
@@ -61,14 +61,16 @@ def recorded(argv: list[str], folder: Path) -> list[str]:
             break
         if not more:
             break
-        told += more
+        output += more
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    text = told.decode().replace("\r", "").replace(str(folder), "/home/you")
+    text = output.decode().replace("\r", "").replace(str(folder), "/home/you")
     if code:
         sys.exit(f"{' '.join(argv)} ended with {code}\n{text}")
     before, _, live = text.partition("\x1b[?1049h\x1b[?25l")
     live, _, after = live.partition("\x1b[?25h\x1b[?1049l")
-    frames = [one.removesuffix("\x1b[J").replace("\x1b[K", "") for one in live.split("\x1b[H")[1:]]
+    frames = [
+        frame.removesuffix("\x1b[J").replace("\x1b[K", "") for frame in live.split("\x1b[H")[1:]
+    ]
     return [before, *chosen(frames, MOST_FRAMES), "\n".join((before + after).splitlines()[:LINES])]
 
 
@@ -83,10 +85,10 @@ def line(text: str, row: int, console: Console) -> str:
     does."""
     out, column = [], 0
     for piece in Text.from_ansi(text).render(console):
-        style, words = piece.style, piece.text.rstrip("\n")
-        shown, width = words.strip(" "), len(words)
+        style, content = piece.style, piece.text.rstrip("\n")
+        shown, width = content.strip(" "), len(content)
         if shown:
-            begin = column + len(words) - len(words.lstrip(" "))
+            begin = column + len(content) - len(content.lstrip(" "))
             look = ""
             if style and style.color:
                 look += f' fill="{style.color.get_truecolor(THEME).hex}"'
@@ -117,7 +119,7 @@ def animation(frames: list[str], title: str, high: int = LINES) -> str:
             f"{first:.2f}%{{visibility:visible}}{after:.2f}%{{visibility:hidden}}}}"
             f"#f{index}{{animation:f{index} {whole:.1f}s step-end infinite}}"
         )
-        lines = (line(one, row, console) for row, one in enumerate(frame.splitlines()[:high]))
+        lines = (line(text, row, console) for row, text in enumerate(frame.splitlines()[:high]))
         hidden = ' visibility="hidden"' if index else ""
         groups.append(f'<g id="f{index}"{hidden}>{"".join(lines)}</g>')
     shown = "\n".join(groups)
@@ -153,9 +155,9 @@ def rehearsed(command: list[str], work: Path) -> list[str]:
     whole = recorded([*command, "rehearse", *REHEARSED], work)[0]
     lines = [f"$ orchestrator rehearse {shlex.join(REHEARSED)}", *whole.splitlines()]
     first = next(
-        number for number, one in enumerate(lines) if one.lstrip().startswith("\x1b[1mTIME")
+        number for number, line in enumerate(lines) if line.lstrip().startswith("\x1b[1mTIME")
     )
-    last = next(number for number, one in enumerate(lines) if number > first and not one)
+    last = next(number for number, line in enumerate(lines) if number > first and not line)
     return ["\n".join(lines[:count]) for count in (1, *range(first + 1, last + 1))]
 
 

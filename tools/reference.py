@@ -49,7 +49,9 @@ def row(action: argparse.Action) -> str:
 
 def common_rows() -> list[str]:
     """Return the rows of arguments that several commands have with the same text."""
-    rows = Counter(row(one) for name in COMMANDS for one in arguments(command_parser(name)[1]))
+    rows = Counter(
+        row(action) for name in COMMANDS for action in arguments(command_parser(name)[1])
+    )
     common = [line for line, commands in rows.items() if commands >= COMMON]
     common += [f"| `{option}` | {text} |" for option, text in EVERYWHERE.items()]
     return sorted(common, key=lambda line: (line.startswith("| `-"), line))
@@ -109,7 +111,7 @@ def cli_page() -> str:
                 f"| {int(code)} | {cell(text)} |" for code, text in sorted(command.codes.items())
             ]
             lines.append("")
-        above = {row(one) for one in arguments(parser)}
+        above = {row(argument) for argument in arguments(parser)}
         for action, sub in subcommands(parser).items():
             rows = argument_rows(sub, common)
             lines += [
@@ -130,13 +132,13 @@ def kind_text(about: dict[str, Any]) -> str:
     if "$ref" in about:
         return "mapping"
     if "enum" in about:
-        return ", ".join(f"`{one}`" for one in about["enum"])
+        return ", ".join(f"`{choice}`" for choice in about["enum"])
     if "const" in about:
         return f"`{about['const']}`"
     if "anyOf" in about:
-        parts = [kind_text(one) for one in about["anyOf"] if one.get("type") != "null"]
+        parts = [kind_text(choice) for choice in about["anyOf"] if choice.get("type") != "null"]
         return " or ".join(dict.fromkeys(parts))
-    words = {
+    names = {
         "string": "text",
         "integer": "integer",
         "number": "number",
@@ -147,7 +149,7 @@ def kind_text(about: dict[str, Any]) -> str:
         return f"list of {kind_text(inner)}" if inner else "list"
     if about.get("type") == "object":
         return "mapping"
-    text = words.get(str(about.get("type")), "")
+    text = names.get(str(about.get("type")), "")
     low, high = about.get("minimum"), about.get("maximum")
     return f"{text}, {low} to {high}" if low is not None and high is not None else text
 
@@ -156,12 +158,12 @@ def inner_part(about: dict[str, Any]) -> str:
     """The name of the part that a key holds, or "": from $ref, in a list, in a mapping, or beside null."""
     if "$ref" in about:
         return str(about["$ref"]).rpartition("/")[2]
-    for one in (*about.get("anyOf", ()), about.get("items"), about.get("additionalProperties")):
-        if isinstance(one, dict) and (found := inner_part(one)):
-            return found
-    for one in about.get("patternProperties", {}).values():
-        if found := inner_part(one):
-            return found
+    for inner in (*about.get("anyOf", ()), about.get("items"), about.get("additionalProperties")):
+        if isinstance(inner, dict) and (part := inner_part(inner)):
+            return part
+    for inner in about.get("patternProperties", {}).values():
+        if part := inner_part(inner):
+            return part
     return ""
 
 
@@ -177,7 +179,7 @@ def default_text(about: dict[str, Any]) -> str:
 
 
 def _is_one_part(about: dict[str, Any]) -> bool:
-    return any("$ref" in one for one in (about, *about.get("anyOf", ())))
+    return any("$ref" in inner for inner in (about, *about.get("anyOf", ())))
 
 
 def key_rows(
@@ -239,7 +241,10 @@ def runs_page() -> str:
         "",
         "| column | value | |",
         "|---|---|---|",
-        *(f"| `{one.name}` | {kinds[one.kind]} | {cell(one.text)} |" for one in COLUMNS),
+        *(
+            f"| `{column.name}` | {kinds[column.kind]} | {cell(column.text)} |"
+            for column in COLUMNS
+        ),
         "",
         "MLflow: the experiment is the benchmark, numbers are metrics, texts are parameters. The metric `evaluation` has every",
         "evaluation, with its samples as the step. The tag `orchestrator.run` is `SET/RUN`; a known run is not written again.",

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(TOP), str(TOP / "tests/tuning"), str(TOP / "tests/onnode")]
+sys.path[:0] = [str(TOP), *(str(TOP / "tests" / name) for name in ("", "tuning", "onnode"))]
 
 from agent_parts import Bench, bench  # noqa: E402  (the checkout's own)
 from tuning_parts import fill, snapshot, watchdogs  # noqa: E402
@@ -151,7 +151,7 @@ def leaves_first(pid: int) -> list[int]:
     generations = [[pid]]
     while children := [child for parent in generations[-1] for child in children_of(parent)]:
         generations.append(children)
-    return [one for generation in reversed(generations[1:]) for one in generation]
+    return [process for generation in reversed(generations[1:]) for process in generation]
 
 
 def children_of(pid: int) -> list[int]:
@@ -161,23 +161,23 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
-def table(found: list[Trial], within_ms: float) -> str:
+def table(results: list[Trial], within_ms: float) -> str:
     """Return the trials by the moment of the first TERM, a line per 5 ms, and their sum."""
     columns = "{:>12}  {:>7}  {:>19}  {:>10}  {:>8}"
     lines = [columns.format("moment", "reverts", "processes signalled", "incomplete", "reported")]
 
     def line(name: str, some: list[Trial]) -> str:
-        signalled = sum(one.signalled for one in some)
-        incomplete = [one for one in some if not one.is_complete]
-        reported = sum(bool(one.problem) for one in incomplete)
+        signalled = sum(trial.signalled for trial in some)
+        incomplete = [trial for trial in some if not trial.is_complete]
+        reported = sum(bool(trial.problem) for trial in incomplete)
         return columns.format(name, len(some), signalled, len(incomplete), reported)
 
     start = 0.0
     while start < within_ms:
-        some = [one for one in found if start <= one.moment_ms < start + BIN_MS]
+        some = [trial for trial in results if start <= trial.moment_ms < start + BIN_MS]
         lines.append(line(f"{start:.0f} to {start + BIN_MS:.0f} ms", some))
         start += BIN_MS
-    return "\n".join([*lines, line("all", found)])
+    return "\n".join([*lines, line("all", results)])
 
 
 def main() -> int:
@@ -202,9 +202,9 @@ def main() -> int:
         help="latest moment (default: %(default)s)",
     )
     asked = parser.parse_args()
-    found = list(trials(asked.count, asked.seed, asked.within))
-    print(table(found, asked.within))
-    return int(not all(one.is_complete for one in found))
+    results = list(trials(asked.count, asked.seed, asked.within))
+    print(table(results, asked.within))
+    return int(not all(trial.is_complete for trial in results))
 
 
 if __name__ == "__main__":

@@ -84,24 +84,26 @@ def functions() -> str:
     options, takes, positional = [], [], [("'help 0'", "=" + " ".join(COMMANDS))]
     for name, parser in parsers():
         here = arguments(parser)
-        options.append((f"'{name}'", " ".join(word for one in here for word in one.option_strings)))
-        for one in here:
-            if one.option_strings and one.nargs != 0:
-                pattern = "|".join(f"'{name} {word}'" for word in one.option_strings)
-                takes.append((pattern, kind(one) or "any"))
-        where = [one for one in here if not one.option_strings]
+        options.append(
+            (f"'{name}'", " ".join(word for action in here for word in action.option_strings))
+        )
+        for action in here:
+            if action.option_strings and action.nargs != 0:
+                pattern = "|".join(f"'{name} {word}'" for word in action.option_strings)
+                takes.append((pattern, kind(action) or "any"))
+        where = [action for action in here if not action.option_strings]
         actions = subcommands(parser)
         if actions:
             positional.append((f"'{name} 0'", "=" + " ".join(actions)))
-        for n, one in enumerate(where):
-            if kind(one):
+        for n, action in enumerate(where):
+            if kind(action):
                 positional.append(
-                    (f"'{name} '*" if one.nargs == "+" else f"'{name} {n}'", kind(one))
+                    (f"'{name} '*" if action.nargs == "+" else f"'{name} {n}'", kind(action))
                 )
     takes.append(("*' --debug-log'", "files"))
     known = "\n".join(
-        f"    {name}) printf '%s\\n' {' '.join(_quoted(one) for one in found)} ;;"
-        for name, found in words().items()
+        f"    {name}) printf '%s\\n' {' '.join(_quoted(text) for text in texts)} ;;"
+        for name, texts in words().items()
     )
     return "\n".join(
         (
@@ -141,12 +143,14 @@ _FISH = (TOP / "tools/completion/completion.fish.in").read_text()
 
 def _fish_words(action: argparse.Action) -> str:
     """The words of -a for an argument; "" where files or nothing complete it."""
-    found = kind(action)
-    if found.startswith("="):
-        return _quoted(found[1:])
-    if found in ("sets", "nodes"):
-        return f"'(__orchestrator_{found})'"
-    return f'"$__orchestrator_{found}"' if found in ("systems", "workloads", "pages") else ""
+    completed = kind(action)
+    if completed.startswith("="):
+        return _quoted(completed[1:])
+    if completed in ("sets", "nodes"):
+        return f"'(__orchestrator_{completed})'"
+    return (
+        f'"$__orchestrator_{completed}"' if completed in ("systems", "workloads", "pages") else ""
+    )
 
 
 def fish() -> str:
@@ -156,7 +160,7 @@ def fish() -> str:
         _FISH.rstrip("\n"),
         "",
     ]
-    lines += [f"set -g __orchestrator_{name} {' '.join(found)}" for name, found in words().items()]
+    lines += [f"set -g __orchestrator_{name} {' '.join(texts)}" for name, texts in words().items()]
     lines += [
         "",
         "complete -c orchestrator -f",
@@ -184,10 +188,10 @@ def fish() -> str:
                 f"{_quoted(' '.join(actions))}"
             )
         place = 0
-        for one in arguments(parser):
-            found = _fish_words(one)
-            given = f" -a {found}" if found else " -F" if kind(one) == "files" else ""
-            if not one.option_strings:
+        for argument in arguments(parser):
+            texts = _fish_words(argument)
+            given = f" -a {texts}" if texts else " -F" if kind(argument) == "files" else ""
+            if not argument.option_strings:
                 if given and not action:
                     lines.append(
                         f"complete -c orchestrator -n '__orchestrator_at {name} {place}'{given}"
@@ -196,16 +200,16 @@ def fish() -> str:
                 continue
             flags = " ".join(
                 f"-l {word[2:]}" if word.startswith("--") else f"-s {word[1:]}"
-                for word in one.option_strings
+                for word in argument.option_strings
             )
             need = (
                 " -x"
-                if one.nargs != 0 and not given.endswith("-F")
+                if argument.nargs != 0 and not given.endswith("-F")
                 else " -r"
-                if one.nargs != 0
+                if argument.nargs != 0
                 else ""
             )
-            about = re.split(r" \(default|; ", help_text(one))[0]
+            about = re.split(r" \(default|; ", help_text(argument))[0]
             lines.append(
                 f"complete -c orchestrator -n {_quoted(seen)} {flags}{need}{given} -d "
                 f"{_quoted(about)}"
@@ -242,13 +246,13 @@ def man() -> str:
     for name in COMMANDS:
         command, parser = command_parser(name)
         lines += [f'.SS "{name}"', ".nf", _roff(command.help.strip()), ".fi"]
-        for words_of, one in (
+        for words_of, program in (
             (name, parser),
             *((f"{name} {sub}", it) for sub, it in subcommands(parser).items()),
         ):
             if words_of != name:
-                lines += [".PP", f"\\fB{_roff(words_of)}\\fR: {_roff(one.description or '')}"]
-            for action in arguments(one):
+                lines += [".PP", f"\\fB{_roff(words_of)}\\fR: {_roff(program.description or '')}"]
+            for action in arguments(program):
                 lines += [".TP", f"\\fB{_roff(written(action))}\\fR", _roff(help_text(action))]
         if command.codes:
             lines += [".PP", "Exit codes:"]

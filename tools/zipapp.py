@@ -38,11 +38,11 @@ def install(folder: Path) -> None:
     _pip(folder, TOP)
 
 
-def _pip(folder: Path, *words: object) -> None:
+def _pip(folder: Path, *arguments: object) -> None:
     """Install into `folder`, without the packages' commands: pip warns of a `bin` of an earlier
     call."""
     argv = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    argv += ["--no-compile", "--no-deps", "--target", str(folder), *map(str, words)]
+    argv += ["--no-compile", "--no-deps", "--target", str(folder), *map(str, arguments)]
     subprocess.run(argv, check=True)
     shutil.rmtree(folder / "bin", ignore_errors=True)
 
@@ -74,11 +74,11 @@ def made(folder: Path) -> dict[str, bytes]:
     start = (TOP / "tools/zipapp_start.py").read_text()
     for name, value in values.items():
         start = start.replace(f'{name} = ""', f'{name} = "{value}"')
-    own = {
+    ours = {
         "__main__.py": start.encode(),
         "orchestrator_trust.py": (TOP / "orchestrator/trust.py").read_bytes(),
     }
-    return own | {f"packages/{name}": data for name, data in files.items()}
+    return ours | {f"packages/{name}": data for name, data in files.items()}
 
 
 def write(files: dict[str, bytes], path: Path) -> None:

@@ -39,10 +39,10 @@ def unpack(top: str) -> str:
 
 
 def main() -> int:
-    own = f"{sys.version_info[0]}.{sys.version_info[1]} {platform.machine()}"
-    if own != MADE_FOR:
+    here = f"{sys.version_info[0]}.{sys.version_info[1]} {platform.machine()}"
+    if here != MADE_FOR:
         print(
-            f"orchestrator: this file was made for Python {MADE_FOR}, and this is Python {own}",
+            f"orchestrator: this file was made for Python {MADE_FOR}, and this is Python {here}",
             file=sys.stderr,
         )
         print(

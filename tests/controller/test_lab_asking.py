@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from controller_parts import Clock, Commands, write_set
+from until import LIMIT_S
 
 from orchestrator.evidence.asking import HOUR_S
 from orchestrator.evidence.sets import SubmissionRecord
@@ -23,7 +24,7 @@ SETS, JOBS = 1000, 200
 
 def asked() -> int:
     """How many questions about jobs the controller has answered."""
-    answer = ask(["sdiag"], timeout_s=20).stdout
+    answer = ask(["sdiag"], timeout_s=LIMIT_S).stdout
     return sum(map(int, re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", answer)))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from controller_parts import Commands, write_set
-from until import until
+from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode, SchedulerError, SchedulerUnknown
 from orchestrator.evidence.ledger import verify
@@ -75,11 +75,11 @@ def test_jobs_are_submitted_found_and_cancelled(shared: Path) -> None:
             f"{name}\n"
         )
         show = ["scontrol", "--oneliner", "--all", "show", "job"]
-        [shown] = parse_show(ask([*show, deaf], timeout_s=20))
+        [shown] = parse_show(ask([*show, deaf], timeout_s=LIMIT_S))
         assert (shown.id, shown.name) == (deaf, f"{name}-deaf")
         # scontrol has no marks between its fields: nothing is believed where a name looks like one.
         with pytest.raises(SchedulerUnknown, match="cannot be read"):
-            parse_show(ask(show, timeout_s=20))
+            parse_show(ask(show, timeout_s=LIMIT_S))
         assert Slurm().cancel(held, 1)
         assert ended_by_force.result()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from orchestrator.scheduler.slurm import Slurm
 Fake = Callable[[str, str], Path]
 JOB = JobRecord(job_id="7", state="running", host="node7", started_ms=10, run=1, attempt=1)
 ASKED = SubmissionRecord(number=1, job_name="orch-s", requested_ms=5, state="submitted", job_id="7")
+HEARD_OF = r"it was heard of \d+ s ago"
+"""The age depends on how long the test takes."""
 # The queue of cluster beta is empty; it would take a job.
 QUEUE, SBATCH, CONFIG = "exit 0", "echo 7001", 'echo "ClusterName             = beta"'
 
@@ -46,9 +49,9 @@ def beta(fake: Fake) -> Path:
 @pytest.mark.parametrize(
     ("holder", "why"),
     [
-        ({"cluster": "alpha"}, "it was heard of 0 s ago"),
+        ({"cluster": "alpha"}, HEARD_OF),
         ({"cluster": "alpha", "age_s": 1_000_000}, "it is of cluster alpha, and this is beta"),
-        ({"age_s": 10}, "it was heard of 10 s ago"),
+        ({"age_s": 10}, HEARD_OF),
     ],
 )
 def test_a_job_that_is_not_shown_is_not_doubled(
@@ -58,10 +61,11 @@ def test_a_job_that_is_not_shown_is_not_doubled(
     lock = at_work(root, **holder)  # type: ignore[arg-type]
     before = lock.read_bytes()
     answer = cli.json("status", root)
-    assert answer["state"] == "running" and f"job 7 is not shown here: {why}" in answer["reason"]
+    assert answer["state"] == "running"
+    assert re.search(f"job 7 is not shown here: {why}", answer["reason"])
     for command in ("resume", "cancel"):
         assert cli(command, root).code == 4
-        assert "job 7 on node7 may be at work on it" in cli.err and why in cli.err
+        assert "job 7 on node7 may be at work on it" in cli.err and re.search(why, cli.err)
     assert not beta.exists() and lock.read_bytes() == before
 
 

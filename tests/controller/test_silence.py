@@ -236,7 +236,7 @@ def test_a_log_that_does_not_grow_is_no_verdict(root: Path) -> None:
     """Another node prints, or the storage shows the log late: the loop knows."""
     loop = Loop(root)
     loop.at(5_000)
-    make_older(root / "runs/1/attempt_1/node_0.log", 4000)
+    make_older(root / "runs/1/attempt_1/node_0.log", 3960)
     picture, result = drawn(root)
     assert (picture.reason, result.cause) == ("", "running")
     assert (
@@ -403,7 +403,7 @@ def test_a_loop_that_does_not_write_is_a_finding_of_its_own(
 ) -> None:
     loop = Loop(root)
     loop.at(quiet_ms, 1, 30_000)
-    aged(loop.path, LOOP_SILENT_S + 130)
+    aged(loop.path, LOOP_SILENT_S + 120)
     picture, result = drawn(root)
     assert (
         picture.reason

@@ -161,7 +161,7 @@ KINDS = st.sampled_from([tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarf
 MEMBERS = st.tuples(NAMES, KINDS, NAMES | st.just("/outside"), st.just(b"new"))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(MEMBERS, max_size=8))
 def test_any_archive(tmp_path_factory: pytest.TempPathFactory, members: list[Member]) -> None:
     place = tmp_path_factory.mktemp("any")

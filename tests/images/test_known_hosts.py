@@ -11,6 +11,7 @@ from threading import Event
 import pytest
 from paramiko import HostKeys
 from programs import need
+from until import LIMIT_S
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.known_hosts import KRL_MAGIC, KnownHosts
@@ -183,7 +184,7 @@ def test_a_revoked_host_is_refused_with_that_reason(tmp_path: Path) -> None:
 
     def problem() -> str:
         node = NamedNode("n1", "ssh://127.0.0.1:1")
-        command = NodeCommand(["true"], timeout_s=5)
+        command = NodeCommand(["true"], timeout_s=LIMIT_S)
         return Ssh(config_file=str(config)).run(node, command, Event()).problem
 
     known.write_text(f"@revoked * {KEYS[0]}\n[127.0.0.1]:1 {KEYS[0]}\n")

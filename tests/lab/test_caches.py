@@ -114,31 +114,31 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None:
     root = place.run(dies_at="2.1")
-    told = ends(root)
-    assert {at: (one["container_run"], one["cache"]["state"]) for at, one in told.items()} == {
+    entries = ends(root)
+    assert {at: (run["container_run"], run["cache"]["state"]) for at, run in entries.items()} == {
         "1.1": (1, "cold"),
         "2.1": (2, "warm"),
         "2.2": (1, "warm"),
         "3.1": (2, "warm"),
     }
     assert (
-        told["2.2"]["cache"]["files"],
-        told["2.2"]["cache"]["bytes"],
-        told["2.2"]["cache"]["whole"],
+        entries["2.2"]["cache"]["files"],
+        entries["2.2"]["cache"]["bytes"],
+        entries["2.2"]["cache"]["whole"],
     ) == (
         1,
         5000,
         True,
     )
-    logs = {at: root / f"runs/{at[0]}/attempt_{at[2]}/node_0.log" for at in told}
+    logs = {at: root / f"runs/{at[0]}/attempt_{at[2]}/node_0.log" for at in entries}
     assert [at for at, log in logs.items() if "compiling" in log.read_text().splitlines()] == [
         "1.1"
     ]
     assert place.left() == [], "the node removes it with the job"
-    told = [
-        (f"{one.run}.{one.attempt}", one.cold, one.cache) for one in startups(SetEvidence(root))
+    entries = [
+        (f"{run.run}.{run.attempt}", run.cold, run.cache) for run in startups(SetEvidence(root))
     ]
-    assert told == [("1.1", True, "cold"), ("2.2", True, "warm"), ("3.1", False, "warm")]
+    assert entries == [("1.1", True, "cold"), ("2.2", True, "warm"), ("3.1", False, "warm")]
     shown = subprocess.run(
         [sys.executable, "-m", "orchestrator", "nodes", root], env=os.environ | {"PYTHONPATH": str(TOP)}, text=True,
         capture_output=True, check=True,
@@ -150,7 +150,7 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
 @pytest.mark.parametrize("keep", [False, True])
 def test_caches_outlive_a_job_only_where_the_site_says_so(place: Place, keep: bool) -> None:
     states = [
-        [one["cache"]["state"] for one in ends(place.run(nexp=1, keep_caches=keep)).values()]
+        [run["cache"]["state"] for run in ends(place.run(nexp=1, keep_caches=keep)).values()]
         for _ in range(2)
     ]
     assert states == [["cold"], ["warm" if keep else "cold"]]
@@ -161,7 +161,7 @@ def test_a_user_without_rights_removes_what_root_made_and_what_a_killed_job_left
     place: Place,
 ) -> None:
     lab = place.lab
-    modes = {one: one.stat().st_mode & 0o7777 for one in (lab.docker_socket, lab.state)}
+    modes = {guarded: guarded.stat().st_mode & 0o7777 for guarded in (lab.docker_socket, lab.state)}
     lab.docker_socket.chmod(0o666)
     lab.state.chmod(modes[lab.state] | 0o055)
     gone = place.scratch / f"orch-scratch-{NOBODY}-local-1-1-n"
@@ -182,8 +182,8 @@ def test_a_user_without_rights_removes_what_root_made_and_what_a_killed_job_left
     try:
         place.run("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", nexp=1)
     finally:
-        for one, mode in modes.items():
-            one.chmod(mode)
+        for guarded, mode in modes.items():
+            guarded.chmod(mode)
     assert sorted(place.left()) == sorted(path.name for path in stays)
 
 

@@ -49,7 +49,7 @@ def test_a_step_has_a_task_on_every_node(lab: Lab) -> None:
     """A node has eight GPUs and no more, and a name that resolves (in one line per lab of this machine)."""
     address = "$(getent hosts $SLURMD_NODENAME | sort -u)"
     shown = f"echo $SLURM_NODEID $SLURMD_NODENAME $ROCR_VISIBLE_DEVICES {address}"
-    words = (
+    step = (
         "srun",
         f"--nodes={len(lab.nodes)}",
         "--ntasks-per-node=1",
@@ -58,7 +58,7 @@ def test_a_step_has_a_task_on_every_node(lab: Lab) -> None:
         "-c",
         shown,
     )
-    assert sorted(lab.run(*words).stdout.splitlines()) == [
+    assert sorted(lab.run(*step).stdout.splitlines()) == [
         f"{k} {name} 0,1,2,3,4,5,6,7 127.0.0.1 {name}" for k, name in enumerate(lab.nodes)
     ]
     refused = lab.run("srun", "--nodes=1", "--gres=gpu:9", "true", check=False)
@@ -77,7 +77,7 @@ def test_a_job(lab: Lab, folder: Path) -> None:
         kill $held
         exit 3
     """)
-    words = (
+    options = (
         "--nodes=2",
         "--ntasks-per-node=1",
         "--gres=gpu:8",
@@ -85,7 +85,7 @@ def test_a_job(lab: Lab, folder: Path) -> None:
         "--job-name=leaves-a-line",
     )
     output = (f"--chdir={folder}", f"--output={folder}/job.out", "--error=/dev/null")
-    assert lab.batch(*words, *output, folder / "job.sh") == 3
+    assert lab.batch(*options, *output, folder / "job.sh") == 3
     lines = (folder / "job.out").read_text().splitlines()
     assert lines == [str(lab.state / "docker/data"), *["beside"] * 6, "still held"]
     line = (lab.state / "slurm/jobcomp.log").read_text().split("Name=leaves-a-line ")[-1]
@@ -101,10 +101,10 @@ def test_a_container_has_the_devices_the_limits_and_the_name_of_its_node(lab: La
         "/dev/infiniband/uverbs0",
         "/workspace/code/run_and_time.sh",
     ]
-    told = (
+    shown = (
         "import socket, os; print(socket.gethostname(), socket.getfqdn(), os.environ['HOSTNAME'])"
     )
-    script = f'ls -U {" ".join(files)}; pwd; ulimit -Sc; ulimit -Hc; python3 -c "{told}"; getent ahostsv4 {other}'
+    script = f'ls -U {" ".join(files)}; pwd; ulimit -Sc; ulimit -Hc; python3 -c "{shown}"; getent ahostsv4 {other}'
     label = (f"--label=orchestrator.node={node}", "--ulimit=core=1024:2048")
     seen = lab.run(
         "docker", "run", "--rm", *ENGINE_OPTIONS, *label, IMAGE, "bash", "-c", script
@@ -146,22 +146,24 @@ def test_a_container_ends_with_its_client(lab: Lab) -> None:
 
 def traces(state: Path) -> list[str]:
     """Every process, mount and host name that belongs to the lab at `state`."""
-    found = [
+    left = [
         f"hosts: {line}"
         for line in Path("/etc/hosts").read_text().splitlines()
         if str(state) in line
     ]
-    found += [
+    left += [
         f"mount: {line}"
         for line in Path("/proc/self/mountinfo").read_text().splitlines()
         if str(state) in line
     ]
-    found += [
+    left += [
         f"cgroup: {path}"
         for path in Path("/sys/fs/cgroup").glob("*/orchestrator-lab*")
         if state.name in path.name
     ]
-    return found + [f"process {pid}: {words[:200]}" for pid, words in processes_of(state).items()]
+    return left + [
+        f"process {pid}: {command[:200]}" for pid, command in processes_of(state).items()
+    ]
 
 
 class SecondLab:
@@ -178,11 +180,11 @@ class SecondLab:
         }
 
     def __call__(
-        self, program: str, *words: str, status: int = 0
+        self, program: str, *arguments: str, status: int = 0
     ) -> subprocess.CompletedProcess[str]:
         """Run one of the lab's programs."""
         ended = subprocess.run(
-            [TOP / "lab" / program, *words],
+            [TOP / "lab" / program, *arguments],
             env=self.env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -209,15 +211,15 @@ def lab_pid(state: Path, name: str) -> int:
 def small_image(env: dict[str, str]) -> str:
     """An image with three programs of this machine; importing the stand-in's base takes a hundred times as long."""
     programs = ["/bin/sh", "/bin/touch", "/bin/sleep"]
-    told = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout
-    libraries = {word for word in told.split() if word.startswith("/") and not word.endswith(":")}
+    linked = subprocess.run(["ldd", *programs], check=True, capture_output=True, text=True).stdout
+    libraries = {word for word in linked.split() if word.startswith("/") and not word.endswith(":")}
     tar = subprocess.run(
         ["tar", "--create", "--dereference", "--absolute-names", *programs, *libraries],
         check=True,
         capture_output=True,
     ).stdout
-    words = ["docker", "import", "--change", "ENV PATH=/bin", "-", "small:1"]
-    subprocess.run(words, env=env, input=tar, check=True, stdout=subprocess.DEVNULL)
+    command = ["docker", "import", "--change", "ENV PATH=/bin", "-", "small:1"]
+    subprocess.run(command, env=env, input=tar, check=True, stdout=subprocess.DEVNULL)
     return "small:1"
 
 
@@ -240,8 +242,8 @@ def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broke
         "#!/bin/bash\nsrun --ntasks-per-node=1 sh -c 'exec docker run --rm --network=host "
         f'--volume={folder}:/mnt {small_image(env)} sh -c "touch /mnt/up-$SLURMD_NODENAME; exec sleep 600"\'\n'
     )
-    words = ("sbatch", "--nodes=2", "--no-kill", "--output=/dev/null", folder / "job.sh")
-    subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
+    command = ("sbatch", "--nodes=2", "--no-kill", "--output=/dev/null", folder / "job.sh")
+    subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
     until(lambda: sorted(path.name for path in folder.glob("up-*")) == ["up-second1", "up-second2"])
     for name in ("slurmd-second2", "dockerd"):
         os.kill(lab_pid(state, name), signal.SIGKILL)
@@ -253,8 +255,8 @@ def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broke
     # The first lab's are untouched.
     assert Path("/dev/kfd").exists()
     assert lab.run("docker", "version", "--format", "{{.Server.Os}}").stdout.strip() == "linux"
-    words = ("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc")
-    assert lab.run(*words).stdout.strip()
+    command = ("sinfo", "--noheader", "--Node", "--partition=batch", "--states=idle,mixed,alloc")
+    assert lab.run(*command).stdout.strip()
 
 
 @pytest.mark.long

@@ -78,10 +78,10 @@ def every_node(lab: Lab, folder: Path, without: str = "") -> dict[str, str]:
 
 
 def orchestrator(
-    folder: Path, env: dict[str, str], *words: str
+    folder: Path, env: dict[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *words],
+        [sys.executable, "-m", "orchestrator", *arguments],
         env=env,
         cwd=folder,
         text=True,
@@ -104,15 +104,18 @@ def test_one_loop_works(lab: Lab, folder: Path, without: str) -> None:
     env = every_node(lab, folder, without)
     done = orchestrator(folder, env, "run", "three_nodes.yaml", "builtin", "--nexp", "2", "--json")
     [record] = (folder / "results").glob("*/set.json")
-    one = Set(record.parent)
+    run_set = Set(record.parent)
     layout = Layout(record.parent)
-    said = "".join(layout.job_output(job["job_id"]).read_text() for job in one.jobs())
+    said = "".join(layout.job_output(job["job_id"]).read_text() for job in run_set.jobs())
     assert done.returncode in (ExitCode.OK, ExitCode.NO_SCORE), done.stderr + said
-    assert [job["state"] for job in one.jobs()] == ["complete"], said
-    assert one.results() == [1, 2] and [one.outcomes(run) for run in (1, 2)] == [["success"]] * 2
+    assert [job["state"] for job in run_set.jobs()] == ["complete"], said
+    assert (
+        run_set.results() == [1, 2]
+        and [run_set.outcomes(run) for run in (1, 2)] == [["success"]] * 2
+    )
     leaving = LEAVES.findall(said)
     assert len(leaving) == NODES - 1 and "error:" not in said, said
-    [job] = one.jobs()
+    [job] = run_set.jobs()
     assert {number for number, _ in leaving} == {str(job["job_id"])}
     if "NODENAME" not in without:
         assert {node for _, node in leaving} == {lab.nodes[0]}
@@ -121,8 +124,8 @@ def test_one_loop_works(lab: Lab, folder: Path, without: str) -> None:
 def test_a_bundle_started_by_hand_makes_one_set(lab: Lab, folder: Path) -> None:
     """Without the controller each loop would make a set of its own."""
     env = every_node(lab, folder)
-    words = ("three_nodes.yaml", "builtin", "--nexp", "1", "-o", "bundle")
-    done = orchestrator(folder, env, "render", *words)
+    arguments = ("three_nodes.yaml", "builtin", "--nexp", "1", "-o", "bundle")
+    done = orchestrator(folder, env, "render", *arguments)
     assert done.returncode == 0, done.stderr
     output = folder / "by_hand.out"
     status = lab.batch(

@@ -131,7 +131,7 @@ class Shell:
         """
         option = "" if site == "site.yaml" else f" --site {site}"
         watch = f"orchestrator watch{option}"
-        found = set()
+        closings = set()
         for typed in (
             f"orchestrator status $(ls -td {results}/*-* | head -1){option}",
             f"orchestrator status{option}",
@@ -146,9 +146,9 @@ class Shell:
             )
             if waits:  # Slurm's own words, which change while the job waits
                 sentence = re.sub(r" \(.*\)$", "", sentence)
-            found.add((sentence, *lines[1:]))
-        assert len(found) == 1, found
-        [(*_, command)] = found
+            closings.add((sentence, *lines[1:]))
+        assert len(closings) == 1, closings
+        [(*_, command)] = closings
         return command
 
     def insist(self, typed: str) -> None:
@@ -336,34 +336,38 @@ def users_place(shell: Shell, name: str) -> Iterator[None]:
     yield
 
 
+@contextmanager
+def membership(shell: Shell, user: str, group: str) -> Iterator[None]:
+    """Take a user out of a group of the machine in the end; if this process is killed, lab/down or the next test does."""
+    record = shell.lab.state / "members"
+    leave = f"gpasswd --delete {user} {group}"
+    if record.exists():
+        shell(leave)
+    assert group not in shell(f"id -nG {user}")[1][0].split()
+    record.write_text(f"{group} {user}\n")
+    try:
+        yield
+    finally:
+        shell(leave)
+        record.unlink()
+
+
 def test_not_in_the_docker_group_then_without_sudo(shell: Shell) -> None:
     """An ordinary user: the engine's socket belongs to root and its group."""
-    groups = shell("id -nG nobody")[1][0].split()
-    assert "docker" not in groups
     refused, rootless = "this user may not use the container engine", "host settings need root"
 
     def shown(cause: str) -> str:
         return shell.alike(cause, NOBODY, site="local.yaml", results="of-a-user")
 
-    with users_place(shell, "of-a-user"):
-        try:
-            shell.failure(
-                HERE,
-                refused,
-                code=1,
-                prefix=NOBODY,
-                pasted_by=(),
-                shown=lambda: shown(refused),
-            )
-            # Now the engine answers, and host settings need root.
-            result = shell.failure(
-                HERE, rootless, code=1, prefix=NOBODY, shown=lambda: shown(rootless)
-            )
-            assert result[0].startswith("set  "), result
-            site = "--site local.yaml"
-            until(lambda: "complete" in shell(f"orchestrator status {site}", NOBODY)[1][1])
-        finally:
-            shell("gpasswd --delete nobody docker")
+    with users_place(shell, "of-a-user"), membership(shell, "nobody", "docker"):
+        shell.failure(
+            HERE, refused, code=1, prefix=NOBODY, pasted_by=(), shown=lambda: shown(refused)
+        )
+        # Now the engine answers, and host settings need root.
+        result = shell.failure(HERE, rootless, code=1, prefix=NOBODY, shown=lambda: shown(rootless))
+        assert result[0].startswith("set  "), result
+        site = "--site local.yaml"
+        until(lambda: "complete" in shell(f"orchestrator status {site}", NOBODY)[1][1])
 
 
 def test_full_disk(shell: Shell) -> None:

@@ -18,9 +18,9 @@ pytestmark = pytest.mark.lab
 TOP = Path(__file__).resolve().parents[2]
 
 
-def orchestrator(lab: Lab, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def orchestrator(lab: Lab, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *words],
+        [sys.executable, "-m", "orchestrator", *arguments],
         env={**lab.env, "HOME": str(folder), "PYTHONPATH": str(TOP)},
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -36,29 +36,29 @@ def test_the_first_hour(lab: Lab) -> None:
     made = orchestrator(lab, folder, "init", "--yes")
     assert made.returncode == 0, made.stderr
     text = (folder / "site.yaml").read_text()
-    for told in (
+    for sentence in (
         "partition: batch\n",
         "8 GPUs each (GRES)",
         "  engine: docker\n",
         f"log_dir: {folder}/results\n",
     ):
-        assert told in text, text
+        assert sentence in text, text
     checked = orchestrator(lab, folder, "doctor", "--json")
     verdicts = {row["check"]: row["verdict"] for row in json.loads(checked.stdout)["checks"]}
     assert checked.returncode == 0, checked.stdout
     assert (verdicts["slurm"], verdicts["engine"], verdicts["log_dir"]) == ("pass", "pass", "pass")
-    one = ("submit", "MI300X_1x8x1", "llama2_70b_lora", "--nexp", "1")
+    arguments = ("submit", "MI300X_1x8x1", "llama2_70b_lora", "--nexp", "1")
     key = "data.llama2_70b_lora.DATADIR"
-    shown = orchestrator(lab, folder, *one, "--dry-run")
+    shown = orchestrator(lab, folder, *arguments, "--dry-run")
     assert shown.returncode == 0 and "sbatch --parsable" in shown.stdout, shown.stderr
-    refused = orchestrator(lab, folder, *one)
+    refused = orchestrator(lab, folder, *arguments)
     assert refused.returncode == 2 and key in shown.stderr and key in refused.stderr
     (folder / "data").mkdir()
-    one = (*one, "--override", f"{key}={folder}/data")
-    shown = orchestrator(lab, folder, *one, "--dry-run")
+    arguments = (*arguments, "--override", f"{key}={folder}/data")
+    shown = orchestrator(lab, folder, *arguments, "--dry-run")
     assert shown.returncode == 0 and key not in shown.stderr, shown.stderr
-    asked = orchestrator(lab, folder, *one, "--test-only")
+    asked = orchestrator(lab, folder, *arguments, "--test-only")
     assert asked.returncode == 0 and "to start at" in asked.stdout, asked.stderr
-    refused = orchestrator(lab, folder, *one, "--test-only", "--sbatch=--constraint=nosuch")
+    refused = orchestrator(lab, folder, *arguments, "--test-only", "--sbatch=--constraint=nosuch")
     assert refused.returncode == 3 and "Invalid feature specification" in refused.stderr
     assert list((folder / "results").iterdir()) == []

@@ -36,11 +36,11 @@ def test_the_node_that_failed_first_is_named_in_every_attempt(bench: Bench) -> N
     assert answer.returncode == 0, answer.stderr
     watched = bench.orchestrator("watch", bench.only_set(), timeout=900)
     assert watched.returncode == 0, watched.stderr
-    one = Set(bench.only_set())
-    files = SetEvidence(one.root)
+    run_set = Set(bench.only_set())
+    files = SetEvidence(run_set.root)
     for run, (_, rank) in FIRST.items():
-        assert one.outcomes(run) == ["infrastructure", "success"], run
-        state = one.attempt(run, 1)
+        assert run_set.outcomes(run) == ["infrastructure", "success"], run
+        state = run_set.attempt(run, 1)
         nodes = state["nodes"]
         named = (f"node {nodes[rank]} (rank {rank}) ", f"{nodes[rank]}: ")
         assert state["reason"].startswith(named), state["reason"]
@@ -53,8 +53,8 @@ def test_the_node_that_failed_first_is_named_in_every_attempt(bench: Bench) -> N
             for k, node in enumerate(nodes)
         }
         logs = {
-            node: symptoms((one.root / f"runs/{run}/attempt_1/node_{k}.log").read_bytes())
+            node: symptoms((run_set.root / f"runs/{run}/attempt_1/node_{k}.log").read_bytes())
             for k, node in enumerate(nodes)
         }
-        found = first_cause(logs, ends)
-        assert found is not None and found[0] == nodes[rank], (run, found, ends)
+        cause = first_cause(logs, ends)
+        assert cause is not None and cause[0] == nodes[rank], (run, cause, ends)

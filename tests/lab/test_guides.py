@@ -73,13 +73,13 @@ code=0; orchestrator score "$(newest)" || code=$?
 
 def _programs(stand_in: str) -> dict[str, str]:
     start = (TOP / f"lab/standins/quick/{stand_in}/run_and_time.sh").read_text()
-    own = {"workspace/code/start.sh": start, "workspace/code/run_and_time.sh": UNMARKED}
+    start_files = {"workspace/code/start.sh": start, "workspace/code/run_and_time.sh": UNMARKED}
     files = {**FILES, "workspace/code/scripts/prepare_data_and_model.sh": LLAMA2_60}
     for name, pairs in SIZED.items():
         for old, new in pairs:
             assert old in files[name], (name, old)
             files[name] = files[name].replace(old, new)
-    return {**files, **own}
+    return {**files, **start_files}
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,8 @@ class Reader:
         with pytest.MonkeyPatch.context() as patch:
             text = downloader.partition("DOWNLOADER\n")[0]
             patch.setattr(prepare_parts, "DOWNLOADER", text)
-            own = pinned_to_the_stand_in(self.folder / "own")
-        site |= {"log_dir": str(self.log_dir), "data": folders, "systems_dirs": [str(own)]}
+            catalogue = pinned_to_the_stand_in(self.folder / "own")
+        site |= {"log_dir": str(self.log_dir), "data": folders, "systems_dirs": [str(catalogue)]}
         (self.folder / "site.yaml").write_text(yaml.safe_dump(site))
 
     def script(self, page: str) -> str:
@@ -138,17 +138,17 @@ class Reader:
         smoked = False
         for block in blocks(page):
             for command in block.commands:
-                words = command.words
-                words = re.sub(r"\bSET\b", '"$(newest)"', words)
-                words = words.replace("node[1-8]", self._eight())
+                line = command.words
+                line = re.sub(r"\bSET\b", '"$(newest)"', line)
+                line = line.replace("node[1-8]", self._eight())
                 if len(self.lab.nodes) < 9:
-                    words = words.replace(SPARES, "")
-                if words.startswith("orchestrator submit") and smoked:
+                    line = line.replace(SPARES, "")
+                if line.startswith("orchestrator submit") and smoked:
                     lines.append(
                         f"printf 'env: {{%s: %s}}\\n' {organisation[0]} '{organisation[1]}' >>site.yaml"
                     )
-                lines.append(f"step {command.line} {words}")
-                if words == "orchestrator watch" and not smoked:
+                lines.append(f"step {command.line} {line}")
+                if line == "orchestrator watch" and not smoked:
                     lines.append(SMOKE.replace("LINE", str(command.line)))
                     smoked = True
         return "\n".join(lines)

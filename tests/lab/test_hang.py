@@ -48,32 +48,32 @@ def test_a_run_that_hangs_in_containers_leaves_what_its_nodes_know(
     given = [word for name, value in ENVIRONMENT.items() for word in ("--env", f"{name}={value}")]
     answer = bench.orchestrator("submit", "local_2x2x8", "builtin", "--nexp", "1", *given)
     assert answer.returncode == 0, answer.stderr
-    one = bench.only_set()
-    attempt = one / "runs/1/attempt_1"
+    run_set = bench.only_set()
+    attempt = run_set / "runs/1/attempt_1"
     until(lambda: "run_start" in text_of(attempt / "node_0.log"))
-    nodes = Set(one).attempt(1, 1)["nodes"]
+    nodes = Set(run_set).attempt(1, 1)["nodes"]
     for node in nodes:
-        results = Path(hidden(str(one / f"nodes/{node}/scratch")))
+        results = Path(hidden(str(run_set / f"nodes/{node}/scratch")))
         (results / f"rccl.{node}.7").write_text("the last line of RCCL")
         (results / "record_0").write_bytes(b"\x80\x02]q.")
-    watched = bench.orchestrator("watch", one)
+    watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
-    state = Set(one).attempt(1, 1)
+    state = Set(run_set).attempt(1, 1)
     assert state["outcome"] == "infrastructure" and state["reason"].startswith(
         "hung: no output of any node for "
     )
-    assert Set(one).attempt(1, 2)["outcome"] == "success"
+    assert Set(run_set).attempt(1, 2)["outcome"] == "success"
     for node in nodes:
-        told = (attempt / f"hang/{node}.txt").read_text()
+        known = (attempt / f"hang/{node}.txt").read_text()
         for part in ("processes", "kernel log", "GPUs", "RCCL", "flight records (files/)"):
-            assert told.count(f"==== {part}\n") == 1, told
-        assert "train.py" in told and "the last line of RCCL" in told
-        stacks = told.split("==== stack of ")[1:]
+            assert known.count(f"==== {part}\n") == 1, known
+        assert "train.py" in known and "the last line of RCCL" in known
+        stacks = known.split("==== stack of ")[1:]
         assert [
             part
             for part in stacks
             if "(no py-spy" not in part.splitlines()[0] and "strike (" in part
-        ], told
+        ], known
         assert (attempt / f"files/{node}/flight_recorder/record_0").read_bytes() == b"\x80\x02]q."
 
 

@@ -85,8 +85,8 @@ class Experiment:
         site |= {"tunables": "off", "clear_caches": False}
         (folder / "site.yaml").write_text(yaml.safe_dump(site))
 
-    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.lab.orchestrator(self.folder, *words)
+    def call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.lab.orchestrator(self.folder, *arguments)
 
     @property
     def root(self) -> Path:
@@ -96,14 +96,14 @@ class Experiment:
     def changes(self) -> list[tuple[Any, str]]:
         records = ledger.read(self.root)[0]
         return [
-            (one.data.get("run"), text)
-            for one in records
-            if one.kind == "change"
-            for text in one.data["texts"]
+            (record.data.get("run"), text)
+            for record in records
+            if record.kind == "change"
+            for text in record.data["texts"]
         ]
 
     def found(self) -> list[str]:
-        return [str(one) for one in score_dir(str(self.root)).differences]
+        return [str(difference) for difference in score_dir(str(self.root)).differences]
 
 
 @pytest.fixture
@@ -131,16 +131,23 @@ def test_what_changes_in_the_containers_is_named_run_by_run(
     assert "packages of the containers" in texts[3] and "tool 1.0 " in texts[3]
     assert "-> 2.0 " in texts[3]
     assert "caches of the containers" in texts[4] and "tokenizer.json" in texts[4]
-    found = "\n".join(experiment.found())
+    differences = "\n".join(experiment.found())
     for part in ("code", "packages", "caches"):
-        assert f"{part} of the containers" in found
+        assert f"{part} of the containers" in differences
     assert experiment.call("check", experiment.root.name).returncode == 1
 
 
 def test_a_tag_that_moves_between_two_jobs(experiment: Experiment, images: Images) -> None:
     first = images.make("1", FILES)
-    words = ("experiment", "builtin", "--nexp", "2", "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
-    submitted = experiment.call("submit", *words)
+    arguments = (
+        "experiment",
+        "builtin",
+        "--nexp",
+        "2",
+        "--env",
+        "BUILTIN_FAULT=hang:run=2:attempt=1",
+    )
+    submitted = experiment.call("submit", *arguments)
     assert submitted.returncode == 0, submitted.stderr
     until(lambda: list(experiment.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
     name = experiment.root.name
@@ -160,5 +167,5 @@ def test_a_tag_that_moves_between_two_jobs(experiment: Experiment, images: Image
     experiment.call("watch", name)
     assert len(list(experiment.root.glob("results/result_*.txt"))) == 2
     assert any("image is " in text and "(allowed)" in text for _, text in experiment.changes())
-    found = [text for text in experiment.found() if ": image: " in text]
-    assert len(found) == 1 and "in run 1" in found[0] and "in run 2" in found[0]
+    differences = [text for text in experiment.found() if ": image: " in text]
+    assert len(differences) == 1 and "in run 1" in differences[0] and "in run 2" in differences[0]

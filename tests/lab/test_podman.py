@@ -70,7 +70,7 @@ class PodmanBench(Bench):
 
     def container_of(self, node: str) -> str:
         """The name of the container of a node."""
-        words = (
+        command = (
             self.podman,
             "ps",
             "--format",
@@ -78,12 +78,12 @@ class PodmanBench(Bench):
             "--filter",
             f"label=orchestrator.node={node}",
         )
-        return self.lab.run(*words).stdout.strip()
+        return self.lab.run(*command).stdout.strip()
 
     def client_of(self, node: str) -> int:
         """The process that podman's command line is for the container of a node."""
         name = self.container_of(node)
-        return only(pid for pid, words in processes() if words[1:2] == ["run"] and name in words)
+        return only(pid for pid, argv in processes() if argv[1:2] == ["run"] and name in argv)
 
 
 def processes() -> Iterator[tuple[int, list[str]]]:
@@ -96,8 +96,8 @@ def processes() -> Iterator[tuple[int, list[str]]]:
 
 def only(pids: Iterable[int]) -> int:
     """The only one of `pids`, but for what it has just forked: that has its command line until it starts its own program."""
-    found = set(pids)
-    [pid] = [pid for pid in found if parent_of(pid) not in found]
+    different = set(pids)
+    [pid] = [pid for pid in different if parent_of(pid) not in different]
     return pid
 
 
@@ -168,13 +168,13 @@ def test_no_container_outlives_its_job(bench: PodmanBench, end: str) -> None:
 def loop_of(agent: int) -> int:
     """The loop of the job that `agent` belongs to."""
     job = job_of(agent)
-    return only(pid for pid, words in processes() if "loop" in words[-3:] and job_of(pid) == job)
+    return only(pid for pid, argv in processes() if "loop" in argv[-3:] and job_of(pid) == job)
 
 
 def job_of(pid: int) -> list[str | None]:
     """Its Slurm and its job there, from the environment of a process."""
-    words = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
-    variables = dict(word.split("=", 1) for word in words if "=" in word)
+    entries = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    variables = dict(word.split("=", 1) for word in entries if "=" in word)
     return [variables.get(name) for name in ("SLURM_CONF", "SLURM_JOB_ID")]
 
 
@@ -199,7 +199,7 @@ def stores(bench: PodmanBench) -> Iterator[str]:
     shutil.rmtree(top)
 
 
-def on_three_nodes(bench: PodmanBench, *words: str) -> tuple[int, dict[str, Any]]:
+def on_three_nodes(bench: PodmanBench, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Run a command of `orchestrator images` in an allocation; return its exit code and what it says."""
     allocation = ["salloc", "--quiet", f"--nodelist={','.join(bench.lab.nodes[:3])}", "--nodes=3"]
     done = subprocess.run(
@@ -209,7 +209,7 @@ def on_three_nodes(bench: PodmanBench, *words: str) -> tuple[int, dict[str, Any]
             "-m",
             "orchestrator",
             "images",
-            *words,
+            *arguments,
             "--site",
             bench.site,
             "--json",
@@ -230,21 +230,23 @@ def test_one_image_comes_onto_every_node(bench: PodmanBench, stores: str) -> Non
     local.write_text(bench.site.read_text())
     bench.site.write_text(bench.site.read_text().replace(f"[{bench.podman}]", f"[{stores}]"))
     others = list(bench.lab.nodes[1:3])
-    code, found = on_three_nodes(bench, "check", "--image", IMAGE)
-    assert (code, found["odd_nodes"]) == (1, others), [node["problem"] for node in found["nodes"]]
-    assert ID.fullmatch(found["wanted"]["id"])
+    code, checked = on_three_nodes(bench, "check", "--image", IMAGE)
+    assert (code, checked["odd_nodes"]) == (1, others), [
+        node["problem"] for node in checked["nodes"]
+    ]
+    assert ID.fullmatch(checked["wanted"]["id"])
     docker_id = bench.lab.run(
         "docker", "image", "inspect", "--format", "{{.Id}}", IMAGE
     ).stdout.strip()
-    assert found["wanted"]["id"] == docker_id, "one content, one id, whatever the engine"
+    assert checked["wanted"]["id"] == docker_id, "one content, one id, whatever the engine"
     pulled = bench.orchestrator("images", "pull", "--image", IMAGE, "--json", "--site", local)
     assert pulled.returncode == 0, pulled.stderr
     assert json.loads(pulled.stdout)["image"]["id"] == docker_id
     code, made = on_three_nodes(bench, "distribute", "--image", IMAGE)
     assert (code, made["equal"]) == (0, True), made
     assert [node["image"]["id"] for node in made["nodes"]] == [docker_id] * 3
-    code, found = on_three_nodes(bench, "check", "--image", IMAGE)
-    assert (code, found["odd_nodes"]) == (0, [])
+    code, checked = on_three_nodes(bench, "check", "--image", IMAGE)
+    assert (code, checked["odd_nodes"]) == (0, [])
 
 
 def test_the_code_comes_out_of_the_sites_podman(bench: PodmanBench) -> None:
@@ -257,9 +259,12 @@ def test_the_code_comes_out_of_the_sites_podman(bench: PodmanBench) -> None:
 
 def services() -> set[str]:
     """The folders of podman's services that are there or are named by one that runs."""
-    running = [words[4] for _, words in processes() if words[1:3] == ["system", "service"]]
+    running = [argv[4] for _, argv in processes() if argv[1:3] == ["system", "service"]]
     folders = Path(tempfile.gettempdir()).glob("orch-podman.*")
-    return {*map(str, folders), *(str(Path(one.removeprefix("unix://")).parent) for one in running)}
+    return {
+        *map(str, folders),
+        *(str(Path(address.removeprefix("unix://")).parent) for address in running),
+    }
 
 
 def test_a_preparation_ends_with_its_podman_container(podman: str, tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ def test_a_preparation_on_an_image_without_its_script(lab: Lab) -> None:
     site["data"] = {"llama2_70b_lora": {"DATADIR": str(folder / "data")}}
     (folder / "site.yaml").write_text(yaml.safe_dump(site))
 
-    def call(*words: str) -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *words],
+            [sys.executable, "-m", "orchestrator", *arguments],
             env=lab.env
             | {"PYTHONPATH": str(TOP), "HF_TOKEN": "hf_" + "x" * 34}
             | {"ORCHESTRATOR_SITE": str(folder / "site.yaml")},
@@ -50,8 +50,8 @@ def test_a_preparation_on_an_image_without_its_script(lab: Lab) -> None:
         assert f"warning: data-and-model: {missing}" in before and after
         kept = {path.name.partition(".")[0] for path in (folder / "images").glob("*.contract.json")}
         assert {"MI355X_1x8x1_llama2_70b_lora_6", "MI350X_1x8x1_llama2_70b_lora_6"} <= kept
-        told = call("doctor", "MI355X_1x8x1", "llama2_70b_lora", "--json").stdout
-        assert "is a stand-in of the lab" in told, "its other scripts are no problem of the site"
+        report = call("doctor", "MI355X_1x8x1", "llama2_70b_lora", "--json").stdout
+        assert "is a stand-in of the lab" in report, "its other scripts are no problem of the site"
         # A second try reads the image no more.
         again = call("prepare", "llama2_70b_lora", "--force-space")
         assert again.returncode == 1 and "warning: data-and-model" not in again.stderr

@@ -51,15 +51,15 @@ class Sets:
         self.log_dir.mkdir()
 
     def run(
-        self, system: str, workload: str, *words: str, minutes: float = 2.0, **env: str
+        self, system: str, workload: str, *arguments: str, minutes: float = 2.0, **env: str
     ) -> PublishedSet:
         site = self.lab.run(TOP / "lab/site").stdout
         site = re.sub(r"(?m)^log_dir: .*$", f"log_dir: {self.log_dir}", site) + LIMITS % minutes
         (self.root / "site.yaml").write_text(site)
         given = {"STANDIN_RANKS": "1", "STANDIN_ENVIRONMENT": "-", **env}
         options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
-        words = ("run", system, workload, *words, *options)
-        answer = self.lab.orchestrator(self.root, *words, limit_s=900)
+        arguments = ("run", system, workload, *arguments, *options)
+        answer = self.lab.orchestrator(self.root, *arguments, limit_s=900)
         [record] = self.log_dir.glob("*/set.json")
         return PublishedSet(record.parent, answer.stdout + answer.stderr)
 
@@ -67,8 +67,8 @@ class Sets:
 class PublishedSet:
     """A set that is over. `told` is what the command printed."""
 
-    def __init__(self, root: Path, told: str) -> None:
-        self.root, self.told = root, told
+    def __init__(self, root: Path, printed: str) -> None:
+        self.root, self.printed = root, printed
 
     def state(self, run: int, attempt: int = 0) -> dict[str, Any]:
         place = self.root / f"runs/{run}" / (f"attempt_{attempt}" if attempt else "")
@@ -87,25 +87,25 @@ class PublishedSet:
     def differing(self, run: int, attempt: int) -> dict[str, tuple[str, str | None]]:
         """Variables of the config that reached a process of the training with another value: (described, there)."""
         described = declared((self.root / "environment.sh").read_text())
-        told = [
-            one
+        reached = [
+            training
             for rank in range(len(self.state(run)["nodes"]))
-            for one in self.reached(run, rank, attempt)
+            for training in self.reached(run, rank, attempt)
         ]
-        assert told
+        assert reached
         return {
-            name: (value, one["environment"].get(name))
-            for one in told
+            name: (value, training["environment"].get(name))
+            for training in reached
             for name, value in described.items()
-            if name not in OF_A_RUN and one["environment"].get(name) != value
+            if name not in OF_A_RUN and training["environment"].get(name) != value
         }
 
     def good(self, runs: int) -> None:
         states = [self.state(run) for run in range(1, runs + 1)]
-        assert [one["state"] for one in states] == ["success"] * runs, self.told
-        for run, one in enumerate(states, 1):
-            assert self.differing(run, one["attempt"]) == {}
-        assert len({one["seed"] for one in states}) == runs
+        assert [state["state"] for state in states] == ["success"] * runs, self.printed
+        for run, state in enumerate(states, 1):
+            assert self.differing(run, state["attempt"]) == {}
+        assert len({state["seed"] for state in states}) == runs
         assert len(list((self.root / "results").glob("result_*.txt"))) == runs
 
 
@@ -151,20 +151,20 @@ def test_mangoboost_on_four_nodes(sets: Sets) -> None:
     done.good(1)
     nodes = done.state(1)["nodes"]
     for rank in range(4):
-        [told] = done.reached(1, rank)
-        assert (told["host"], told["cwd"].startswith("/workspace/mlperf_training")) == (
+        [training] = done.reached(1, rank)
+        assert (training["host"], training["cwd"].startswith("/workspace/mlperf_training")) == (
             nodes[rank],
             True,
         )
-        assert told["environment"]["GROUP_RANK"] == str(rank)
+        assert training["environment"]["GROUP_RANK"] == str(rank)
 
 
 def test_cisco_on_two_nodes_with_a_process_for_every_gpu(sets: Sets) -> None:
     done = sets.run("MI350X_2x8x1", "llama2_70b_lora", "--nexp", "1", STANDIN_RANKS="8")
     done.good(1)
-    told = [one for rank in (0, 1) for one in done.reached(1, rank)]
+    trainings = [training for rank in (0, 1) for training in done.reached(1, rank)]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS")
-    ranks = {tuple(one["environment"][name] for name in names) for one in told}
+    ranks = {tuple(training["environment"][name] for name in names) for training in trainings}
     assert ranks == {(str(k), str(k % 8), "16", str(k), str(k % 8), "16") for k in range(16)}
     assert not any((done.root / "shared").iterdir()), (
         "the index is gone with the containers that had it in common"
@@ -177,5 +177,5 @@ def test_llama31_8b_through_primus(sets: Sets, nodes: int) -> None:
     done = sets.run(system, "llama31_8b", "--nexp", "1", "--round", "6.0")
     done.good(1)
     assert len(done.state(1)["nodes"]) == nodes
-    [told] = done.reached(1)
-    assert (told["rank"], told["environment"]["WORLD_SIZE"]) == (0, str(nodes))
+    [training] = done.reached(1)
+    assert (training["rank"], training["environment"]["WORLD_SIZE"]) == (0, str(nodes))

@@ -102,11 +102,11 @@ def channels() -> set[str]:
 
 def left_over(bench: Bench) -> list[str]:
     """Containers, processes and temporary files of ours that a set should not leave."""
-    found = bench.containers().split()
-    found += sorted(channels() - bench.channels_before)
-    found += [words for words in processes_of(bench.root).values() if str(bench.root) in words]
-    found += [str(path) for path in bench.log_dir.rglob(".*tmp*")]
-    return found
+    left = bench.containers().split()
+    left += sorted(channels() - bench.channels_before)
+    left += [command for command in processes_of(bench.root).values() if str(bench.root) in command]
+    left += [str(path) for path in bench.log_dir.rglob(".*tmp*")]
+    return left
 
 
 def most_at_once(states: list[dict[str, Any]]) -> int:
@@ -138,15 +138,15 @@ def minutes_by_hand(log: Path) -> float:
 
 def test_the_quick_stand_ins_are_as_unkind_as_their_images(lab: Lab) -> None:
     """flux1 hides every failure, llama2 has its own code where nothing was printed, and the two throw standard error away."""
-    words = ("docker", "run", "--rm", "--network=host", "--tmpfs=/results")
+    command = ("docker", "run", "--rm", "--network=host", "--tmpfs=/results")
     for image, without_seed, without_settings, is_quiet in (
         ("flux1", 1, 0, False),
         ("llama2_70b", 1, 1, True),
         ("llama31_8b", 1, 2, True),
     ):
         script = (f"rocm/amd-mlperf:{image}_training_6.0", "bash", "./run_and_time.sh")
-        assert lab.run(*words, *script, check=False).returncode == without_seed, image
-        done = lab.run(*words, "--env=SEED=1", *script, check=False)
+        assert lab.run(*command, *script, check=False).returncode == without_seed, image
+        done = lab.run(*command, "--env=SEED=1", *script, check=False)
         assert (done.returncode, done.stderr == "") == (without_settings, is_quiet), (
             image,
             done.stderr,
@@ -157,11 +157,11 @@ def test_runs_over_eight_nodes(bench: Bench) -> None:
     answer = bench.orchestrator("run", SYSTEM, WORKLOAD, "--nexp", "4", "--json")
     assert answer.returncode == ExitCode.NO_SCORE, answer.stderr  # flux1 needs ten runs
     run_set = bench.only_set()
-    one = Set(run_set)
-    assert one.job["state"] == "complete" and one.results() == [1, 2, 3, 4]
+    made = Set(run_set)
+    assert made.job["state"] == "complete" and made.results() == [1, 2, 3, 4]
     ended, seeds = 0, set()
-    for i, log in enumerate(one.result_files(), 1):
-        state = one.run(i)
+    for i, log in enumerate(made.result_files(), 1):
+        state = made.run(i)
         assert (state["state"], state["attempt"], len(state["nodes"])) == ("success", 1, 8)
         assert set(state["exit_codes"].values()) == {0} and state["image_digest"].startswith(
             "sha256:"
@@ -169,12 +169,12 @@ def test_runs_over_eight_nodes(bench: Bench) -> None:
         assert log.read_text().count('"key": "cache_clear"') == 1
         seeds.add(state["seed"])
         # Lockstep: a run starts on all nodes before it ends on any, and after the one before it has ended on all.
-        nodes = [one.json(f"runs/{i}/attempt_1/node_{rank}.json") for rank in range(8)]
+        nodes = [made.json(f"runs/{i}/attempt_1/node_{rank}.json") for rank in range(8)]
         assert ended <= min(node["start_ms"] for node in nodes)
         assert max(node["start_ms"] for node in nodes) < min(node["end_ms"] for node in nodes)
         ended = max(node["end_ms"] for node in nodes)
     assert len(seeds) == 4
-    times = sorted(minutes_by_hand(log) for log in one.result_files())
+    times = sorted(minutes_by_hand(log) for log in made.result_files())
     score = json.loads(bench.orchestrator("score", run_set, "--json").stdout)
     assert score["olympic_mean_minutes"] == pytest.approx(sum(times[1:-1]) / 2, abs=1e-9)
     [events] = run_set.glob("events-*.tsv")
@@ -194,7 +194,7 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
 
     Run 1 loses a node's process, run 2 a container, run 3 meets scancel. Somebody else's container is on the nodes, and stays.
     """
-    words = (
+    command = (
         "docker",
         "run",
         "--detach",
@@ -204,7 +204,7 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
         "sleep",
         "600",
     )
-    other = bench.lab.run(*words).stdout.strip()
+    other = bench.lab.run(*command).stdout.strip()
     faults = (
         "kill:run=1:attempt=1:node=1",
         "slow:run=2:attempt=1:ms=100",
@@ -235,8 +235,8 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
         ).stdout.strip()
         until(lambda: bench.sets() and trains(bench.only_set(), 2))
         run_set = bench.only_set()
-        one = Set(run_set)
-        second = one.attempt(2, 1)["nodes"][1]
+        made = Set(run_set)
+        second = made.attempt(2, 1)["nodes"][1]
         bench.kill_container(second)
         until(lambda: trains(run_set, 3))
         bench.lab.run("scancel", job)
@@ -251,27 +251,27 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
     finally:
         bench.lab.run("docker", "kill", other)
     assert (
-        one.json(f"jobs/{job}.json")["state"] == "cancelled"
-        and one.json("set.json")["created_by"] == "job"
+        made.json(f"jobs/{job}.json")["state"] == "cancelled"
+        and made.json("set.json")["created_by"] == "job"
     )
-    good = [path.read_bytes() for path in one.result_files()]
+    good = [path.read_bytes() for path in made.result_files()]
 
     assert bench.orchestrator("resume", run_set).returncode == 0
     watched = bench.orchestrator("watch", run_set)
     assert watched.returncode == 0, watched.stderr
-    assert one.job["state"] == "complete" and one.results() == [1, 2, 3]
-    assert [path.read_bytes() for path in one.result_files()[:2]] == good
-    lost, renewed, interrupted = (one.outcomes(run) for run in (1, 2, 3))
+    assert made.job["state"] == "complete" and made.results() == [1, 2, 3]
+    assert [path.read_bytes() for path in made.result_files()[:2]] == good
+    lost, renewed, interrupted = (made.outcomes(run) for run in (1, 2, 3))
     assert lost == renewed == ["infrastructure", "success"] and interrupted == [
         "interrupted",
         "success",
     ]
-    killed = one.attempt(1, 1)
+    killed = made.attempt(1, 1)
     assert (
         f"{second}: ./run_and_time.sh: line" in killed["reason"] and "Killed" in killed["reason"]
     ), killed
     assert set(killed["exit_codes"].values()) == {0}, "the image hides it"
-    assert second in one.attempt(2, 1)["reason"]
+    assert second in made.attempt(2, 1)["reason"]
     status = json.loads(bench.orchestrator("status", run_set, "--json").stdout)
     assert (status["state"], [run["attempt"] for run in status["runs"]]) == ("complete", [2, 2, 2])
     assert bench.orchestrator("render", *what, "--diff", run_set).returncode == 0
@@ -306,7 +306,7 @@ def test_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     until(lambda: not bench.queue())
     job = Set(run_set).job
     assert job["state"] == "complete", job
-    assert [(one["node"], one["run"], one["kind"]) for one in job["set_aside"]] == [
+    assert [(entry["node"], entry["run"], entry["kind"]) for entry in job["set_aside"]] == [
         (lost, 3, "container")
     ]
     assert Set(run_set).results() == [1, 2, 3, 4, 5]
@@ -330,6 +330,6 @@ def test_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
         )
     assert most_at_once(states) == 2 and len(list(run_set.glob("events-*.tsv"))) == 2
     groups = json.loads(bench.orchestrator("nodes", run_set, "--json").stdout)["groups"]
-    assert {tuple(one["nodes"]): len(one["runs"]) for one in groups if one["runs"]} == {
+    assert {tuple(entry["nodes"]): len(entry["runs"]) for entry in groups if entry["runs"]} == {
         (node,): len(runs) for node, runs in used.items()
     }

@@ -105,16 +105,16 @@ class Place:
     def kept(self) -> list[str]:
         """What the runs left in /results, and where it is now."""
         [root] = [path for path in self.log_dir.iterdir() if (path / "set.json").exists()]
-        found = [path for path in root.glob("runs/*/attempt_1/files/*") if path.is_dir()]
+        folders = [path for path in root.glob("runs/*/attempt_1/files/*") if path.is_dir()]
         seeds = {
             path.parents[1].name: (path / "checkpoints/deep/seed").read_text().strip()
-            for path in found
+            for path in folders
         }
-        assert all((path / ".hidden").exists() for path in found)
+        assert all((path / ".hidden").exists() for path in folders)
         return (
             sorted(seeds.values())
-            if len(seeds) == len(found)
-            else [path.as_posix() for path in found]
+            if len(seeds) == len(folders)
+            else [path.as_posix() for path in folders]
         )
 
 
@@ -131,24 +131,24 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
 
 def abandoned() -> list[Path]:
     """The folders in /tmp whose holder is gone; other tests may have some of their own beside."""
-    found = []
+    left = []
     for folder in Path("/tmp").glob("orch-*-local-*"):
         with suppress(OSError):
             if not Path(f"/proc/{(folder / 'hold_pid').read_text().split()[0]}").exists():
-                found.append(folder)
-    return found
+                left.append(folder)
+    return left
 
 
 @pytest.fixture
 def open_socket(lab: Lab) -> Iterator[None]:
     """Users may talk to the engine, as members of its group may elsewhere."""
     path = lab.docker_socket
-    modes = {one: one.stat().st_mode & 0o7777 for one in (path, lab.state)}
+    modes = {opened: opened.stat().st_mode & 0o7777 for opened in (path, lab.state)}
     path.chmod(0o666)
     lab.state.chmod(modes[lab.state] | 0o055)
     yield
-    for one, mode in modes.items():
-        one.chmod(mode)
+    for opened, mode in modes.items():
+        opened.chmod(mode)
 
 
 def test_a_private_tmp_is_found_before_anything_runs(place: Place) -> None:
@@ -209,9 +209,9 @@ def refuses_root(place: Place) -> Iterator[Path]:
     assert bindfs, "lab/up installs bindfs"
     behind, device, mount = place.folder / "behind", Path("/dev/fuse"), place.log_dir
     mode = device.stat().st_mode & 0o7777
-    for one in (behind, mount):
-        one.mkdir()
-        os.chown(one, NOBODY, NOBODY)
+    for folder in (behind, mount):
+        folder.mkdir()
+        os.chown(folder, NOBODY, NOBODY)
     device.chmod(0o666)
     try:
         subprocess.run(
@@ -230,9 +230,9 @@ def test_as_nobody_on_storage_that_refuses_root(
     place.make()
     place.log_dir = refuses_root  # where root may look
     ended = place.run(*AS_NOBODY)
-    told = ended.stdout + ended.stderr
+    printed = ended.stdout + ended.stderr
     assert ended.returncode == 1
-    assert "container.results: local" in told, told
+    assert "container.results: local" in printed, printed
     assert place.results() == []
 
 

@@ -81,8 +81,8 @@ class Batch:
         (self.folder / name).write_text(text)
         (self.folder / name).chmod(0o755)
 
-    def orchestrator(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
-        return program(words, self.env, cwd=self.folder)
+    def orchestrator(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return program(arguments, self.env, cwd=self.folder)
 
     def submit(self, **env: str) -> str:
         job = subprocess.run(
@@ -120,14 +120,14 @@ def cut_power(lab: Lab, node: str) -> None:
     victims = [pid]
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            words, environ = (
+            argv, environ = (
                 (entry / "cmdline").read_bytes(),
                 (entry / "environ").read_bytes().split(b"\0"),
             )
             conf = f"SLURM_CONF={lab.env['SLURM_CONF']}".encode()
             # A step's daemon carries its node in its title only.
             if (name in environ and conf in environ) or (
-                words.startswith(b"slurmstepd:") and _parent(entry) == pid
+                argv.startswith(b"slurmstepd:") and _parent(entry) == pid
             ):
                 victims.append(int(entry.name))
     for victim in victims:
@@ -144,7 +144,7 @@ def _parent(entry: Path) -> int:
 
 
 @pytest.fixture
-def one(lab: Lab) -> Iterator[Batch]:
+def batch(lab: Lab) -> Iterator[Batch]:
     folder = lab.shared / f"spares-{os.getpid()}"
     yield Batch(lab, folder)
     for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
@@ -178,79 +178,85 @@ def power_on(lab: Lab) -> None:
 
 
 @pytest.mark.long
-def test_four_bad_nodes_of_five(one: Batch) -> None:
-    words = ("--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100")
-    answer = one.orchestrator("render", "local_2x2x8", "builtin", *words, "-o", one.bundle)
+def test_four_bad_nodes_of_five(batch: Batch) -> None:
+    options = ("--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100")
+    answer = batch.orchestrator("render", "local_2x2x8", "builtin", *options, "-o", batch.bundle)
     assert answer.returncode == 0, answer.stderr
-    assert "#SBATCH --nodes=5\n" in (one.bundle / "job.sh").read_text()
-    first = one.submit()
-    until(lambda: list(one.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
-    log = one.root / "runs/2/attempt_1/node_0.log"
+    assert "#SBATCH --nodes=5\n" in (batch.bundle / "job.sh").read_text()
+    first = batch.submit()
+    until(lambda: list(batch.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
+    log = batch.root / "runs/2/attempt_1/node_0.log"
     until(lambda: "run_start" in log.read_text())
-    cut_power(one.lab, one.loses_power)
-    until(lambda: not one.lab.run("squeue", "--noheader", "--states=running").stdout)
-    record = one.job(first)
+    cut_power(batch.lab, batch.loses_power)
+    until(lambda: not batch.lab.run("squeue", "--noheader", "--states=running").stdout)
+    record = batch.job(first)
     # One of five is left: the set pauses, and says why.
     assert record["state"] == "paused", record
     assert "1 of 5 nodes fit, 2 needed" in record["reason"]
     aside = {entry["node"]: (entry["run"], entry["reason"]) for entry in record["set_aside"]}
-    assert set(aside) == {one.no_image, one.stubborn, one.liar, one.loses_power}
-    assert {node: run for node, (run, _) in aside.items() if run} == {one.loses_power: 2}
-    assert "image" in aside[one.no_image][1] and "nmi_watchdog wanted 0" in aside[one.stubborn][1]
-    assert f"it sends lines in the name of node {one.good}" in aside[one.liar][1]
+    assert set(aside) == {batch.no_image, batch.stubborn, batch.liar, batch.loses_power}
+    assert {node: run for node, (run, _) in aside.items() if run} == {batch.loses_power: 2}
+    assert (
+        "image" in aside[batch.no_image][1] and "nmi_watchdog wanted 0" in aside[batch.stubborn][1]
+    )
+    assert f"it sends lines in the name of node {batch.good}" in aside[batch.liar][1]
     assert all(f"node {node}: " in record["reason"] for node in aside)
-    assert [(event.node, event.detail) for event in Set(one.root).events("forged")] == [
-        (one.liar, f"left {one.good} ")
+    assert [(event.node, event.detail) for event in Set(batch.root).events("forged")] == [
+        (batch.liar, f"left {batch.good} ")
     ]
 
     # The node comes back, and another allocation goes on where the first one stopped.
-    power_on(one.lab)
+    power_on(batch.lab)
     shutil.rmtree(
-        one.folder / f"state/{one.loses_power}", ignore_errors=True
+        batch.folder / f"state/{batch.loses_power}", ignore_errors=True
     )  # /run is empty after a power cut
-    for path, content in one.before[one.loses_power].items():
-        (one.roots[one.loses_power] / path).write_bytes(content)
-    second = one.submit(ORCH_SET_DIR=str(one.root))
-    until(one.idle)
-    record = one.job(second)
+    for path, content in batch.before[batch.loses_power].items():
+        (batch.roots[batch.loses_power] / path).write_bytes(content)
+    second = batch.submit(ORCH_SET_DIR=str(batch.root))
+    until(batch.idle)
+    record = batch.job(second)
     assert record["state"] == "complete", record
     assert {entry["node"] for entry in record["set_aside"]} == {
-        one.no_image,
-        one.stubborn,
-        one.liar,
+        batch.no_image,
+        batch.stubborn,
+        batch.liar,
     }
-    assert Set(one.root).results() == [1, 2, 3]
-    states = [Set(one.root).run(run) for run in (1, 2, 3)]
+    assert Set(batch.root).results() == [1, 2, 3]
+    states = [Set(batch.root).run(run) for run in (1, 2, 3)]
     assert [state["attempt"] for state in states] == [1, 2, 1]
-    assert all(state["nodes"] == [one.good, one.loses_power] for state in states)
+    assert all(state["nodes"] == [batch.good, batch.loses_power] for state in states)
 
-    table = json.loads(one.orchestrator("nodes", one.root, "--json").stdout)
+    table = json.loads(batch.orchestrator("nodes", batch.root, "--json").stdout)
     assert {node["node"] for node in table["nodes"] if node["set_aside"]} == set(aside)
     assert (
-        one.lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout
+        batch.lab.run(
+            "docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job"
+        ).stdout
         == ""
     )
-    assert one.clean()
-    assert differences(one.root) == []
+    assert batch.clean()
+    assert differences(batch.root) == []
 
 
-def test_a_node_set_down_between_two_runs(one: Batch) -> None:
+def test_a_node_set_down_between_two_runs(batch: Batch) -> None:
     """Slurm takes it out of the job, and has it idle again within a second (ReturnToService=2)."""
-    nodes = one.nodes[:3]
-    site = yaml.safe_load(one.lab.run(TOP / "lab/site").stdout)
-    site |= {"log_dir": str(one.log_dir), "nodelist": [*nodes], "spares": 1}
-    (one.folder / "site.yaml").write_text(yaml.safe_dump(site))
-    answer = one.orchestrator("render", "local_2x2x8", "builtin", "--nexp", "3", "-o", one.bundle)
+    nodes = batch.nodes[:3]
+    site = yaml.safe_load(batch.lab.run(TOP / "lab/site").stdout)
+    site |= {"log_dir": str(batch.log_dir), "nodelist": [*nodes], "spares": 1}
+    (batch.folder / "site.yaml").write_text(yaml.safe_dump(site))
+    answer = batch.orchestrator(
+        "render", "local_2x2x8", "builtin", "--nexp", "3", "-o", batch.bundle
+    )
     assert answer.returncode == 0, answer.stderr
-    job = one.submit()
-    until(lambda: list(one.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
-    log = one.root / "runs/2/attempt_1/node_0.log"
+    job = batch.submit()
+    until(lambda: list(batch.log_dir.glob("*/runs/2/attempt_1/node_0.log")))
+    log = batch.root / "runs/2/attempt_1/node_0.log"
     until(lambda: "run_stop" in log.read_text())
-    one.lab.run("scontrol", "update", f"nodename={nodes[1]}", "state=down", "reason=fan")
-    until(one.idle)
-    record = one.job(job)
+    batch.lab.run("scontrol", "update", f"nodename={nodes[1]}", "state=down", "reason=fan")
+    until(batch.idle)
+    record = batch.job(job)
     assert record["state"] == "complete", record
-    assert Set(one.root).results() == [1, 2, 3]
-    assert Set(one.root).run(2)["attempt"] == 1
-    assert Set(one.root).run(3)["nodes"] == [nodes[0], nodes[2]]
-    assert differences(one.root) == []
+    assert Set(batch.root).results() == [1, 2, 3]
+    assert Set(batch.root).run(2)["attempt"] == 1
+    assert Set(batch.root).run(3)["nodes"] == [nodes[0], nodes[2]]
+    assert differences(batch.root) == []

@@ -65,8 +65,10 @@ class Bench:
             "_",
             folder / entry.config_file,
         ]
-        words = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split("\0")
-        given = dict(word.split("=", 1) for word in words if word)
+        assignments = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.split(
+            "\0"
+        )
+        given = dict(word.split("=", 1) for word in assignments if word)
         return {
             name: value
             for name, value in given.items()
@@ -125,17 +127,17 @@ class Bench:
         self.port += 1
         started = []
         for k, node in enumerate(NODES):
-            own = {
+            variables = {
                 "MASTER_ADDR": "node9",
                 "MASTER_PORT": str(self.port),
                 "SLURM_NNODES": "2",
                 "SLURM_NODEID": str(k),
             }
-            words = [word.replace("%k", str(k)) for word in command]
+            argv = [word.replace("%k", str(k)) for word in command]
             started.append(
-                self.start(image, node, {**env, **own, "NODE_RANK": str(k), **HERE}, *words)
+                self.start(image, node, {**env, **variables, "NODE_RANK": str(k), **HERE}, *argv)
             )
-        return [one.wait(LIMIT_S) for one in started]
+        return [process.wait(LIMIT_S) for process in started]
 
     def alone(self, image: str, env: Mapping[str, str], **more: Any) -> int:
         return self.start(image, "node9", {**env, **HERE, "STANDIN_RANKS": "2"}, **more).wait(
@@ -144,10 +146,10 @@ class Bench:
 
     def reached(self, node: str, rank: int) -> dict[str, Any]:
         """What one rank's process told of itself."""
-        told: dict[str, Any] = json.loads(
+        training: dict[str, Any] = json.loads(
             (self.results(node) / f"environment.{node}.{rank}.json").read_text()
         )
-        return told
+        return training
 
     def keys(self, node: str) -> list[str]:
         return [
@@ -262,9 +264,9 @@ def test_llama31_of_6_0_is_quiet_and_keeps_one_file_for_all_runs(bench: Bench) -
     shared = bench.results("node9") / "mlperf_logging.out"
     assert shared.read_text().count("run_stop") == 1
     assert bench.alone(image, env | {"STANDIN_FAULT": "late-exit"}) == 1
-    told = bench.log("node9").read_text()
+    log = bench.log("node9").read_text()
     assert shared.read_text().count("run_stop") == 2
-    assert "RESULT" not in told and "ChildFailedError" not in told
+    assert "RESULT" not in log and "ChildFailedError" not in log
 
 
 def test_early_llama31_of_6_0_counts_nodes_as_it_is_told(bench: Bench) -> None:
@@ -295,7 +297,7 @@ def test_llama2_of_6_0_lets_only_records_through(bench: Bench) -> None:
 def test_llmboost_is_a_command_of_its_own(bench: Bench) -> None:
     """RANK counts nodes, the config is the image's, and every node draws its own seed."""
     image = "llmboost/mb-llmboost-training:mlperf-5.0-prod"
-    words = [
+    command = [
         "llmboost",
         "mlperf",
         "--MASTER_ADDR",
@@ -305,12 +307,12 @@ def test_llmboost_is_a_command_of_its_own(bench: Bench) -> None:
         "--config_sh",
         "config_MI300X_2x8x1.sh",
     ]
-    assert bench.on_both(image, {}, *words) == [0, 0]
+    assert bench.on_both(image, {}, *command) == [0, 0]
     assert findings(bench.log("node9"), "5.0.0") == [] and bench.keys("node10") == []
     seeds = {bench.reached(node, k)["environment"]["SEED"] for k, node in enumerate(NODES)}
     assert len(seeds) == 2
     image = "mangollm/mb-llmboost-training:mlperf-5.1-prod-20251009-v1"
-    words = [
+    command = [
         "llmboost",
         "mlperf",
         "--MASTER_ADDR",
@@ -320,7 +322,7 @@ def test_llmboost_is_a_command_of_its_own(bench: Bench) -> None:
         "--config_sh",
         "conf/config_MI325X_1x8x1.sh",
     ]
-    assert bench.start(image, "node9", HERE, *words).wait(LIMIT_S) == 0
+    assert bench.start(image, "node9", HERE, *command).wait(LIMIT_S) == 0
     assert findings(bench.log("node9"), "5.1.0") == []
     assert bench.reached("node9", 0)["environment"]["DGXSYSTEM"] == "MI325X_1x8x1"
 
@@ -338,9 +340,11 @@ def test_cisco_starts_a_task_for_each_rank_and_all_read_the_index_of_rank_0(
     }
     tasks = []
     for k, node in enumerate(NODES):
-        own = {"SLURM_PROCID": str(k), "SLURM_LOCALID": "0", "SLURM_NODEID": str(k)}
+        variables = {"SLURM_PROCID": str(k), "SLURM_LOCALID": "0", "SLURM_NODEID": str(k)}
         index = bench.root / ("index" if shared else f"index-{node}")
-        tasks.append(bench.start("orchestrator/standin:llama2-cisco", node, env | own, index=index))
+        tasks.append(
+            bench.start("orchestrator/standin:llama2-cisco", node, env | variables, index=index)
+        )
     codes = [task.wait(LIMIT_S) for task in tasks]
     if not shared:
         assert codes[1] == 1 and "which rank 0 has made" in bench.log("node10").read_text()
@@ -356,17 +360,17 @@ def test_kernels_are_compiled_once_for_each_cache(bench: Bench) -> None:
         "STANDIN_COMPILE_S": "0.4",
     }
     caches = {name: f"/data/{name}" for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")}
-    told = []
+    counts = []
     for _ in range(2):
         assert bench.alone("orchestrator/standin:llama2-nemo", env | caches) == 0
-        told.append(
+        counts.append(
             [
                 line
                 for line in bench.log("node9").read_text().splitlines()
                 if "rank 0: kernels" in line
             ]
         )
-    [[cold], [warm]] = told
+    [[cold], [warm]] = counts
     assert (
         "TRITON_CACHE_DIR=cold:/data/TRITON_CACHE_DIR" in cold
         and "MIOPEN_CUSTOM_CACHE_DIR=cold" in cold
@@ -404,7 +408,7 @@ class Loop:
         (root / "site.yaml").write_text(site)
         self.log_dir.mkdir()
 
-    def run(self, *words: str, **env: str) -> Path:
+    def run(self, *arguments: str, **env: str) -> Path:
         """Run a set and return its folder."""
         given = {"STANDIN_RANKS": "1", **env}
         options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
@@ -415,7 +419,7 @@ class Loop:
             "run",
             "MI300X_02x08x32",
             "flux1",
-            *words,
+            *arguments,
             *options,
         ]
         env_here = self.lab.env | {
@@ -443,8 +447,8 @@ def loop(standins: Lab) -> Iterator[Loop]:
 
 
 def state_of(run_set: Path, place: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run_set / place / "state.json").read_text())
-    return found
+    state: dict[str, Any] = json.loads((run_set / place / "state.json").read_text())
+    return state
 
 
 def test_a_set_has_rank_0_where_the_images_rendezvous_has_it(loop: Loop) -> None:

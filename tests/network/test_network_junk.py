@@ -118,7 +118,7 @@ def put(path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(junk=st.dictionaries(st.sampled_from(FILES), JUNK, max_size=12))
 def test_junk_of_the_host(node: Node, junk: dict[str, bytes | None]) -> None:
     root = Path(node.root)
@@ -167,7 +167,7 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(lines=LINES)
 def test_junk_of_the_container(node: Node, lines: list[str]) -> None:
     found = look(node)

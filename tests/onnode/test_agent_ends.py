@@ -28,11 +28,17 @@ def one(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def training(made: Bench, agent: Agent, number: int = 1) -> None:
-    """Have a run of TRAINING begun, with all its processes."""
+def training(made: Bench, agent: Agent, number: int = 1, *, beats: bool = False) -> None:
+    """Have a run of TRAINING begun, with all its processes; `beats`: the loop is heard until then."""
     made.plan(TRAINING)
     agent.begin(number)
-    until(lambda: list(trained(made).values()).count("sleep 1000 ") == 2)
+
+    def begun() -> bool:
+        if beats:
+            agent.say("beat")
+        return list(trained(made).values()).count("sleep 1000 ") == 2
+
+    until(begun)
 
 
 def trained(made: Bench) -> dict[int, str]:
@@ -58,7 +64,7 @@ def test_a_loop_that_is_not_heard_any_more_is_gone(one: Bench) -> None:
     """Its input stays open, as that of a node does whose srun is stopped."""
     impatient(one)
     agent = one.agent(STORAGE_WAIT_S="1")
-    training(one, agent)
+    training(one, agent, beats=True)
     assert agent.end() == 1
     assert agent.hear("exit")[:2] == ["1.1", "143"]
     reason = agent.hear("left")[0]

@@ -51,7 +51,7 @@ def declared(values: dict[str, bytes], locale: str) -> str:
 
 
 @pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(values=st.one_of(VALUES, st.lists(HARD, min_size=1, max_size=12)))
 def test_every_value_comes_back_as_it_was(locale: str, values: list[bytes]) -> None:
     given_values = {f"V_{number}": value for number, value in enumerate(values)}

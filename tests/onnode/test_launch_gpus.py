@@ -22,7 +22,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     with open(made.bundle / "settings.sh", "a") as file:
         file.write("LAUNCH_RANKS=gpu\nGPUS_PER_NODE=4\n")
-    made.change("agent/launch.py", "END_S = 10", "END_S = 1")
     made.change("agent/run.py", "CLEAR_S = 5,", "CLEAR_S = 0.1,")
     yield made
     made.close()
@@ -69,6 +68,7 @@ def test_when_one_fails_the_others_are_ended_and_its_code_counts(
 
 
 def test_one_that_does_not_end_is_not_waited_for(bench: Bench) -> None:
+    bench.change("agent/launch.py", "END_S = 10", "END_S = 1")
     bench.plan("[ $LOCAL_RANK != 1 ] || exit 9\ntrap '' TERM\nsleep 10000")
     agent = bench.agent()
     agent.begin(1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 from policy_parts import settings, unit
@@ -264,10 +264,7 @@ DETAIL = st.one_of(
 )
 
 
-# What it draws depends on what the loop asks: on a busy machine Hypothesis takes that for a slow strategy.
-@settings_of_hypothesis(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+@settings_of_hypothesis(max_examples=40)
 @given(st.data())
 def test_no_word_of_a_node_raises(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -20,7 +20,7 @@ from orchestrator.onnode.policy.judge import (
 )
 from orchestrator.onnode.policy.reports import NodeReport
 
-QUICK = hypothesis.settings(max_examples=40, deadline=None)
+QUICK = hypothesis.settings(max_examples=40)
 ALLOWED = "network.allow_differences: true in the site file starts the set all the same"
 
 

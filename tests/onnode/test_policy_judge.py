@@ -332,7 +332,7 @@ SITES = st.builds(
 )
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 @given(st.lists(NODE, max_size=6), SITES, st.booleans(), st.randoms(use_true_random=True))
 def test_the_order_of_words_does_not_matter(
     nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]],
@@ -348,7 +348,7 @@ def test_the_order_of_words_does_not_matter(
     assert judge_checks(first, on, rdma=rdma) == judge_checks(other, on, rdma=rdma)
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 @given(st.lists(NODE, max_size=6), SITES, st.booleans())
 def test_what_always_holds(
     nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]], on: Settings, rdma: bool
@@ -371,7 +371,7 @@ def test_what_always_holds(
     assert len(set(found.warnings)) == len(found.warnings)
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 @given(st.lists(NODE, min_size=2, max_size=6), st.randoms(use_true_random=True))
 def test_the_order_of_nodes_matters_to_no_own_failure(
     nodes: list[tuple[list[tuple[str, str, str, str]], str, int, bool]], chance: random.Random

@@ -244,7 +244,7 @@ def test_the_rest() -> None:
 # ---- whatever comes ----
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
+@hypothesis.settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from(WORDS) | TEXT, DETAILS), max_size=40))
 def test_no_word_can_raise_and_all_can_be_written(words: list[tuple[str, str]]) -> None:
     told, other = NodeReport(), NodeReport()

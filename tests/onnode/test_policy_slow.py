@@ -126,7 +126,7 @@ PACES = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @given(PACES)
 @example([Pace("a", seconds=1.0, rate_with=2.0, rate_without=5e-324)])
 def test_no_verdict_of_the_deep_step_is_contradicted(paces: list[Pace]) -> None:

@@ -175,19 +175,19 @@ ROWS = st.lists(
 )
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @given(ROWS)
 def test_a_table_is_read_as_it_was_written(rows: list[Row]) -> None:
     assert parse_table(table(rows)) == rows
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @given(st.text() | st.text("\t\n pasfil0129x"))
 def test_any_text_can_be_read(text: str) -> None:
     parse_table(text)
 
 
-@hypothesis.settings(max_examples=50, deadline=None)
+@hypothesis.settings(max_examples=50)
 @given(ROWS, st.lists(st.sampled_from("abc"), unique=True))
 def test_verdicts_say_the_same_again(rows: list[Row], nodes: list[str]) -> None:
     first = judge(nodes, rows, {})

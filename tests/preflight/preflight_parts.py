@@ -19,6 +19,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from until import LIMIT_S
+
 from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.node import Node as RealNode
 from orchestrator.onnode.agent.node import this_node
@@ -104,7 +106,7 @@ class Node:
             "LOGDIR": self.top / "logs",
             "PREFLIGHT_SKIP": [],
             "PREFLIGHT_WARN": [],
-            "PREFLIGHT_CHECK_S": 5,
+            "PREFLIGHT_CHECK_S": LIMIT_S,
             "PREFLIGHT_FREE_GB": 0,
             "ORCH_MARKER": self.top / "logs/.marker",
             "ORCH_MARKER_TEXT": "job 7",

@@ -10,6 +10,7 @@ import select
 import shlex
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ def test_a_cut_text_keeps_whole_characters(node: Node) -> None:
 def test_a_hung_tool_is_ended_with_its_children(node: Node) -> None:
     node.driver()
     node.tool("amd-smi", f"sleep 10000 {node.top}/child & bash -c 'sleep 10000; : {node.top}'")
-    rows = node.check(PREFLIGHT_CHECK_S=1).rows
-    late = "amd-smi did not answer within 0.5 s"
+    rows = node.check(PREFLIGHT_CHECK_S=4).rows
+    late = "amd-smi did not answer within 2 s"
     known = "7 links, of unknown state, in the driver's topology on each of 8 GPUs"
     assert rows["gpu_links"].line == f"warn: {known}; {late}"
     assert "dmesg" in rows["gpu_links"].remedy
@@ -65,18 +66,19 @@ def test_a_driver_whose_files_block_fails(node: Node) -> None:
     used = node.top / "sys/bus/pci/drivers/amdgpu/0000:07:00.0/mem_info_vram_used"
     used.unlink()
     os.mkfifo(used)
-    rows = node.check(PREFLIGHT_CHECK_S=1).rows
+    rows = node.check(PREFLIGHT_CHECK_S=4).rows
     assert rows["gpu_count"].verdict == rows["data"].verdict == "pass"
     for name in ("gpu_memory", "gpu_errors", "gpu_processes", "gpu_links"):
-        assert rows[name].line == "fail: no answer within 1 s"
+        assert rows[name].line == "fail: no answer within 4 s"
         assert "reboot" in rows[name].remedy
     see_them_go(node.top)
 
 
 def test_a_hung_engine_costs_only_its_own_check(node: Node) -> None:
     node.tool("docker", "sleep 10000")
-    rows = node.check(PREFLIGHT_CHECK_S=1).rows
-    assert rows["leftovers"].verdict == "fail" and "docker" in rows["leftovers"].remedy
+    rows = node.check(PREFLIGHT_CHECK_S=4).rows
+    assert rows["leftovers"].line == "warn: the container engine does not list its containers"
+    assert "docker ps" in rows["leftovers"].remedy
     assert {rows[name].verdict for name in NAMES if name != "leftovers"} <= HARMLESS
 
 
@@ -370,15 +372,29 @@ def test_log_folder(node: Node) -> None:
     assert (node.top / "logs/.marker.n1").read_text() == "job 7\n"
 
 
+WRITE_LATE = """
+import ctypes, os, sys
+libc, marker = ctypes.CDLL(None), os.fsencode(sys.argv[1])
+watch = libc.inotify_init()
+assert libc.inotify_add_watch(watch, marker, 0x10) > 0  # IN_CLOSE_NOWRITE
+print("ready", flush=True)
+os.read(watch, 4096)
+with open(marker, "w") as file:
+    file.write("job 7\\n")
+"""
+"""Writes a file anew after it has been read once."""
+
+
 def test_a_marker_that_comes_late_is_seen(node: Node) -> None:
     node.write("logs/.marker", "job 6\n")
-    late = subprocess.Popen(
-        ["bash", "-c", 'sleep 0.5; echo "job 7" >"$1"', "late", str(node.top / "logs/.marker")]
-    )
+    argv = [sys.executable, "-c", WRITE_LATE, node.top / "logs/.marker"]
+    late = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert late.stdout is not None and late.stdout.readline() == "ready\n"
     row = node.check(PREFLIGHT_CHECK_S=600).rows["log_dir"]
     said = rf"pass: {node.top}/logs: readable and writable; the batch host's file appeared after \d+\.\d s"
     assert re.fullmatch(said, row.line)
     assert late.wait(LIMIT_S) == 0
+    late.stdout.close()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_watch_answers_every_line(host: Host) -> None:
     after = answer()["nmi_watchdog"]
     assert after[:2] == ["1", "0"] and after[-1] == "fails"
     process.stdin.close()
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     process.stdout.close()
     host.rows("revert", "me")
 
