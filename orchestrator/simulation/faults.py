@@ -13,7 +13,6 @@ docs/rehearse.md lists the events.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.storage_crash import cut
 
 if TYPE_CHECKING:
     from orchestrator.simulation.engine import SimProcess
@@ -206,9 +206,8 @@ def _lose_unsent(world: Simulation, node: str) -> None:
         if job.batch_host == node and world.run_set is not None:
             path = world.run_set.layout.events(job.id)
             size = path.stat().st_size if path.exists() else 0
-            os.truncate(
-                path, size - world.engine.random.randrange(min(size, UNSENT_BYTES))
-            ) if size else None
+            if size:
+                cut(path, size - world.engine.random.randrange(min(size, UNSENT_BYTES)))
 
 
 def _back(world: Simulation, node: str) -> None:
@@ -550,9 +549,10 @@ def _damaged(*, empty: bool) -> Happens:
         if files and world.engine.random.random() < 0.5:  # a crash takes the last writes
             path = max(files, key=lambda file: file.stat().st_mtime_ns)
         if path is not None and empty:
-            path.write_bytes(b"")
+            cut(path, 0)
         elif path is not None:
             path.unlink()
+            world.server.stamp(path.parent)
 
     return does
 

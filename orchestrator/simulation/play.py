@@ -268,9 +268,16 @@ class Simulation:
                 created_by=REHEARSAL,
                 world=desk,
             )
-            self.run_set = RunSet(create(record, bundle.files, self.log_dir, world=desk), record)
+            self.run_set = RunSet(self._create(record, desk), record)
         allocation = Allocation(allow_changes=self.user.allows_changes)
         submit(self.run_set, Slurm(desk, desk.answer), allocation=allocation, world=desk)
+
+    def _create(self, record: SetRecord, desk: Desk) -> Path:
+        try:
+            return create(record, self.bundle.files, self.log_dir, world=desk)
+        finally:
+            for bundle in self.log_dir.glob("*/bundle"):  # render writes it with real times
+                self.server.adopt(bundle)
 
     def resume(self, dies_at: float = NEVER) -> SimProcess:
         return self.command("resume", self._submit, dies_at)

@@ -111,6 +111,11 @@ class Server:
         except FileNotFoundError:
             pass
 
+    def adopt(self, folder: Path) -> None:
+        """Stamp files that were written to the real folder without a process of this world."""
+        for path in (folder, *folder.rglob("*")):
+            self.stamp(path)
+
     def made(self, about: os.stat_result) -> None:
         """Number a new file or folder."""
         self._count += 1
