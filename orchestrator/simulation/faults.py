@@ -226,7 +226,7 @@ def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: l
     it down, --no-kill keeps the job running without it instead."""
     for job in world.live():
         if job.nodes:
-            job.requeue = True
+            job.amend(requeue=True)
             _power_cycle(world, job.nodes[0], fault.for_s or REBOOTED_S)
 
 

@@ -462,7 +462,7 @@ class SimHost(Surroundings, host.BatchHost):
         line = f"{stamp(self.wall_ms(), '%Y-%m-%dT%H:%M:%S+0000', utc=True)} orchestrator: {text}\n"
         with suppress(OSError):
             self.files.append(
-                self._job.output.replace("%j", self._job.id),
+                self._job.request.script.output.replace("%j", self._job.id),
                 line.encode("utf-8", "backslashreplace"),
             )
 
@@ -632,7 +632,7 @@ def _program(job: SimJob) -> Program | None:
     folder."""
     sha256 = job.env.get("ORCH_PROGRAM_SHA256", "")
     if not sha256:
-        return programs.read(Path(job.script).parent)
+        return programs.read(job.request.script.path.parent)
     archive = job.env["ORCH_PROGRAM"]
     try:
         data = Path(archive).read_bytes()

@@ -15,6 +15,7 @@ from orchestrator.errors import OrchestratorError, SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.onnode.kernel import settings_file
 from orchestrator.onnode.kernel.files import Files
+from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.parts import PARTS
 from orchestrator.onnode.kernel.program import LOADER, Program
 from orchestrator.onnode.kernel.records import REHEARSAL, SetRecord
@@ -33,7 +34,7 @@ from orchestrator.scheduler.slurm import Slurm
 from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Strand, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
 from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
-from orchestrator.simulation.slurm import Cluster, SimJob
+from orchestrator.simulation.slurm import Cluster, SimJob, SlurmConf
 from orchestrator.simulation.storage import Server, SimFiles
 from orchestrator.simulation.training import Script, Trainings, facts_of
 
@@ -174,7 +175,7 @@ class Simulation:
         )
         partition = (bundle.entry.site.partition or "batch").split(",")[0]
         self.cluster = self.jobs.cluster = Cluster(
-            self.engine, list(nodes), self.jobs, partition=partition
+            self.engine, list(nodes), self.jobs, SlurmConf(partition=partition)
         )
         self.trainings = Trainings(bundle.facts, run_seconds=run_seconds)
         self.misses: set[int] = set()
@@ -272,7 +273,7 @@ class Simulation:
         allocation = Allocation(allow_changes=self.user.allows_changes)
         submit(self.run_set, Slurm(desk, desk.answer), allocation=allocation, world=desk)
 
-    def _create(self, record: SetRecord, desk: Desk) -> Path:
+    def _create(self, record: SetRecord, desk: Desk) -> Layout:
         try:
             return create(record, self.bundle.files, self.log_dir, world=desk)
         finally:
@@ -311,8 +312,8 @@ class Simulation:
     def idle(self) -> bool:
         """Return whether no job of the set and no command is left."""
         # Called after every event. The newest job is usually the live job.
-        for job in reversed(self.cluster.every_job):
-            if not job.other and (job.alive or job.completing):
+        for job in reversed(self.cluster.queue.every_job):
+            if (job.alive or job.completing) and not job.request.other:
                 return False
         return not any(process.alive for process in self.commands)
 
@@ -333,7 +334,7 @@ class Simulation:
     @property
     def all_jobs(self) -> list[SimJob]:
         """The set's jobs by submission, forgotten jobs included."""
-        return [job for job in self.cluster.every_job if not job.other]
+        return [job for job in self.cluster.queue.every_job if not job.request.other]
 
     def live(self) -> list[SimJob]:
         """Return the set's jobs that Slurm has not finished."""

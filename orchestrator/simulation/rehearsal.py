@@ -172,9 +172,13 @@ class RehearsedWorld(Simulation):
         return [script.seconds for script in self._scripts.values()]
 
     @property
+    def time_limits_s(self) -> list[float | None]:
+        return [job.request.time_limit_s for job in self.all_jobs]
+
+    @property
     def ended_s(self) -> float:
         """The end of the last job; without jobs, of the last command."""
-        ends = [_at_s(self, job.end_ms) for job in self.all_jobs if job.end_ms]
+        ends = [_at_s(self, job.times.end_ms) for job in self.all_jobs if job.times.end_ms]
         return max(ends) if ends else self.done[-1].at
 
     def play(self, limit_s: float = LONGEST_S) -> None:
@@ -277,9 +281,9 @@ def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
         elif MARK not in text and (text := _loop_text(world, text)):
             yield Moment(at, "loop", text)
     for ended in world.all_jobs:
-        if ended.end_ms and ended.state not in ("COMPLETED", "FAILED"):
+        if ended.times.end_ms and ended.state not in ("COMPLETED", "FAILED"):
             text = f"job {ended.id} is ended by Slurm: {ended.state}"
-            yield Moment(_at_s(world, ended.end_ms), "slurm", text)
+            yield Moment(_at_s(world, ended.times.end_ms), "slurm", text)
 
 
 def _at_s(world: RehearsedWorld, ms: int) -> float:

@@ -20,10 +20,10 @@ from orchestrator.simulation.slurm_commands import (
     host_names,
     unreached,
 )
-from orchestrator.simulation.slurm_controller import Controller
+from orchestrator.simulation.slurm_controller import Controller, SlurmConf
 from orchestrator.simulation.slurm_job import Runner, SimJob
 
-__all__ = ["Cluster", "Reply", "Runner", "SimJob", "Unsupported"]
+__all__ = ["Cluster", "Reply", "Runner", "SimJob", "SlurmConf", "Unsupported"]
 
 
 def read_here(host: str, path: Path) -> str:

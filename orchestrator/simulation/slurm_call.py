@@ -50,7 +50,7 @@ class Call:
         return "root" if self.uid == 0 else f"user{self.uid}"
 
     def may_change(self, job: SimJob) -> bool:
-        return self.uid in (0, job.uid)
+        return self.uid in (0, job.request.submitter.uid)
 
 
 @dataclass(frozen=True)

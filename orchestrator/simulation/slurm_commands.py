@@ -92,7 +92,11 @@ def _matches(
         fits = job.alive or bool(job.completing)
     else:
         fits = "ALL" in states or job.shown in states or words.CODES[job.shown] in states
-    return fits and (not users or job.user in users) and (not names or job.name in names)
+    return (
+        fits
+        and (not users or job.request.submitter.user in users)
+        and (not names or job.request.name in names)
+    )
 
 
 # ---- scontrol ----
@@ -138,7 +142,7 @@ def _update(cluster: Controller, call: Call, operands: Sequence[str]) -> Reply:
         raise Unsupported(f"scontrol update {' '.join(operands)}")
 
     def change(_: Controller, job: SimJob, __: Call) -> str:
-        job.comment = values["Comment"]
+        job.amend(comment=values["Comment"])
         return ""
 
     _act(cluster, call, "update", values["JobId"], change)
@@ -161,7 +165,7 @@ def _act(
 
 
 def _requeue(cluster: Controller, job: SimJob, call: Call) -> str:
-    if not job.requeue:
+    if not job.request.requeue:
         return "Requested operation is presently disabled"
     if job.state == "PENDING":
         return "Job is pending execution"
@@ -297,7 +301,7 @@ def sinfo(cluster: Controller, call: Call) -> Reply:
 
 def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, object]]:
     """Return cells for each node, or for all nodes with equal cells."""
-    if "partition" in options and cluster.partition not in listed(options["partition"]):
+    if "partition" in options and cluster.conf.partition not in listed(options["partition"]):
         return []
     wanted = frozenset(expand(options["nodes"])) if "nodes" in options else cluster.nodes
     names = [name for name in cluster.nodes if name in wanted]

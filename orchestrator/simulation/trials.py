@@ -168,7 +168,8 @@ class Case:
             world.play(LONGEST_S)
         for failure in world.jobs.failures:
             raise failure
-        held_ms = sum(job.end_ms - job.start_ms for job in world.all_jobs if job.end_ms)
+        times = [job.times for job in world.all_jobs]
+        held_ms = sum(of.end_ms - of.start_ms for of in times if of.end_ms)
         return Trial(
             world.ended_s,
             not world.missing(),
@@ -187,7 +188,7 @@ class Case:
                 world.play(LONGEST_S)
             lengths = world.lengths
             overheads.append(world.ended_s - scheduled_s(lengths, self._at_once))
-            limits += [job.time_limit_s for job in world.all_jobs if job.time_limit_s is not None]
+            limits += [limit_s for limit_s in world.time_limits_s if limit_s is not None]
             if (
                 self.plan.faults
                 or world.missing()

@@ -377,7 +377,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     )
     if harmless and len(world.all_jobs) > 1 and in_time:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
-    late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
+    late_s = (world.all_jobs[-1].times.end_ms - invariants.last_end_ms(root)) / 1000
     waits_s = sum(fault.for_s or END_S for _, fault in world.happened if "storage" in str(fault))
     if harmless and late_s > END_S + waits_s:
         yield f"the last job ended {late_s:.0f} s after the last run: {happened}"
@@ -475,7 +475,9 @@ def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
                 if other["outcome"] == "success" and other["end_ms"] <= one["start_ms"]
             ]
             took = [other["end_ms"] - other["start_ms"] for other in done]
-            left = job.start_ms + 1000 * (job.time_limit_s or math.inf) - one["start_ms"]
+            left = (
+                job.times.start_ms + 1000 * (job.request.time_limit_s or math.inf) - one["start_ms"]
+            )
             if (
                 any(other["start_ms"] < one["start_ms"] for other in own)
                 and took
@@ -500,9 +502,9 @@ def _vain_cancels(world: Simulation) -> Iterator[str]:
 
 
 def _two_jobs(world: Simulation) -> Iterator[str]:
-    jobs = sorted(world.all_jobs, key=lambda job: job.submit_ms)
+    jobs = sorted(world.all_jobs, key=lambda job: job.times.submit_ms)
     for first, second in pairwise(jobs):
-        if not first.end_ms or second.submit_ms < first.end_ms:
+        if not first.times.end_ms or second.times.submit_ms < first.times.end_ms:
             yield f"job {second.id} was submitted while job {first.id} was alive"
 
 

@@ -242,10 +242,8 @@ def test_used_up_attempts_are_tried_again_by_the_next_job(sets: Sets) -> None:
 
 def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Sets) -> None:
     world = sets.make(nexp=3).start().running(2)
-    world.last_job.requeue, world.last_job.no_kill = (
-        True,
-        False,
-    )  # a site whose `sbatch` lines ask for that
+    # a site whose `sbatch` lines ask for that
+    world.last_job.amend(requeue=True, no_kill=False)
     one = world.set
     result = (one.root / "runs/1/result_1.txt").read_bytes()
     world.fault("node 1 dies for 10 min")  # the batch host

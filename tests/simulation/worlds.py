@@ -76,7 +76,7 @@ class World(Simulation):
     def __init__(self, bundle: Rendered, folder: Path, nodes: int, seed: int) -> None:
         names = [f"n{k}" for k in range(1, nodes + 1)]
         super().__init__(bundle, folder, seed, names, user=User(resumes=0), run_seconds=RUN_S)
-        self.cluster.min_job_age_s = LIMIT_S  # tests look at jobs that have ended
+        self.cluster.keep_jobs(LIMIT_S)  # tests look at jobs that have ended
         self.plan: Plan = well
         self.ran: list[tuple[float, Me]] = []
         """Each part of a training: when it started, in virtual seconds."""
