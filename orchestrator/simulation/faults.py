@@ -57,7 +57,7 @@ GIVEN_UP_S = 1800.0
 """A batch host out of Slurm's reach, its job cancelled."""
 SET_BACK_S = 365 * 86400.0
 """A server without a time source starts with the date of its firmware."""
-NODES_BACK_MS = 2 * 86_400_000
+NODE_AHEAD_MS, NODES_BACK_MS = 3_600_000, 2 * 86_400_000
 
 
 @dataclass(frozen=True)
@@ -272,27 +272,27 @@ def _set_down(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     """Take an answering node from its job, and kill its tasks."""
     node = _node(world, numbers[0])
     if world.machines[node].up:
-        for agent in list(world.machines[node].agents):
+        for agent in list(world.jobs.agents[node]):
             world.jobs.stall(agent)
         world.cluster.set_down(node)
         world.engine.after(fault.for_s or DOWN_S, partial(world.cluster.node_up, node))
 
 
 def _agent_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for agent in list(world.machines[_node(world, numbers[0])].agents):
+    for agent in list(world.jobs.agents[_node(world, numbers[0])]):
         agent.process.kill()
         world.jobs.stall(agent)
 
 
 def _agent_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for agent in world.machines[_node(world, numbers[0])].agents:
+    for agent in world.jobs.agents[_node(world, numbers[0])]:
         process = agent.process
         process.stopped = True
         world.engine.after(fault.for_s or 60.0, process.resume)
 
 
 def _container_lost(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for agent in list(world.machines[_node(world, numbers[0])].agents):
+    for agent in list(world.jobs.agents[_node(world, numbers[0])]):
         if agent.ready:
             agent.process.after(0.0, agent.lose_container)
             world.jobs.stall(agent)
@@ -300,16 +300,16 @@ def _container_lost(world: Simulation, fault: Fault, numbers: list[str]) -> None
 
 def _slow(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     machine = world.machines[_node(world, numbers[0])]
-    machine.slow = 10.0
-    world.engine.after(fault.for_s or 1800.0, lambda: setattr(machine, "slow", 1.0))
+    machine.slow_down(10.0)
+    world.engine.after(fault.for_s or 1800.0, lambda: machine.slow_down(1.0))
 
 
 def _plant(
     world: Simulation, fault: Fault, number: str, name: str, value: object, good: object
 ) -> None:
     machine = world.machines[_node(world, number)]
-    setattr(machine, name, value)
-    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, name, good))
+    machine.change(**{name: value})
+    world.engine.after(fault.for_s or BACK_S, lambda: machine.change(**{name: good}))
 
 
 def _refuses(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -338,21 +338,21 @@ def _fails_check(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _other_image(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    from orchestrator.simulation.nodes import Machine
+    from orchestrator.simulation.machine import NodeCondition
 
-    _plant(world, fault, numbers[0], "image", "sha256:" + "7" * 64, Machine.image)
+    _plant(world, fault, numbers[0], "image", "sha256:" + "7" * 64, NodeCondition.image)
 
 
 def _tag_moves(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    from orchestrator.simulation.nodes import Machine
+    from orchestrator.simulation.machine import NodeCondition
 
     for number in range(1, len(world.machines) + 1):
-        _plant(world, fault, str(number), "image", "sha256:" + "6" * 64, Machine.image)
+        _plant(world, fault, str(number), "image", "sha256:" + "6" * 64, NodeCondition.image)
 
 
 def _content_changes(part: str) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        from orchestrator.simulation.nodes import CONTENTS
+        from orchestrator.simulation.machine import CONTENTS
 
         changed = {**CONTENTS, part: "d" * 16}
         _plant(world, fault, numbers[0], "contents", changed, dict(CONTENTS))
@@ -362,10 +362,8 @@ def _content_changes(part: str) -> Happens:
 
 def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     machine = world.machines[_node(world, numbers[0])]
-    machine.clock_ms += 3_600_000
-    world.engine.after(
-        fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000)
-    )
+    machine.step_clock(NODE_AHEAD_MS)
+    world.engine.after(fault.for_s or BACK_S, lambda: machine.step_clock(-NODE_AHEAD_MS))
 
 
 def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -373,7 +371,7 @@ def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
     def step(by_ms: int) -> None:
         for machine in world.machines.values():
-            machine.clock_ms += by_ms
+            machine.step_clock(by_ms)
 
     step(-NODES_BACK_MS)
     world.engine.after(fault.for_s or BACK_S, lambda: step(NODES_BACK_MS))
@@ -388,8 +386,7 @@ def _storage_clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _floods(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    machine = world.machines[_node(world, numbers[0])]
-    for agent in machine.agents:
+    for agent in world.jobs.agents[_node(world, numbers[0])]:
         agent.flood()
     if fault.for_s:
         _plant(world, fault, numbers[0], "floods", True, False)
@@ -400,8 +397,8 @@ def _forges(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     name = _node(world, numbers[0])
     machines = list(world.machines)
     other = machines[(machines.index(name) + 1) % len(machines)]
-    for agent in world.machines[name].agents:
-        agent.write_line(f"left\t{other}\t".encode())
+    for agent in world.jobs.agents[name]:
+        agent.forge(other)
     if fault.for_s:
         _plant(world, fault, numbers[0], "forges", other, "")
 
@@ -413,7 +410,7 @@ _LAST_WORDS = "RuntimeError: HIP error: an illegal memory access was encountered
 
 def _ends(code: int, text: str) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        for agent in list(world.machines[_node(world, numbers[0])].agents):
+        for agent in list(world.jobs.agents[_node(world, numbers[0])]):
             if agent.run in world.jobs.runs() and agent.run is not None:
                 world.jobs.stall(agent)
                 run = agent.run
@@ -425,8 +422,7 @@ def _ends(code: int, text: str) -> Happens:
 def _hangs(*, deaf: bool) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for run in world.jobs.runs():
-            run.stall()
-            run.deaf = deaf
+            run.hang(deaf=deaf)
 
     return does
 

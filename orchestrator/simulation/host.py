@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.kernel import program as programs
@@ -20,9 +20,12 @@ from orchestrator.onnode.loader import unpack
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.loop.slurm import Senders
+from orchestrator.simulation.agent_parts import AgentPost
 from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
-from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
+from orchestrator.simulation.machine import Machine, NodePace
+from orchestrator.simulation.node_run import Part, TrainingRun
+from orchestrator.simulation.nodes import Agent
 from orchestrator.simulation.slurm_job import ON_NODES
 
 if TYPE_CHECKING:
@@ -244,7 +247,7 @@ class SimStep:
         down = [
             node
             for node in nodes
-            if not jobs.machines[node].up or jobs.machines[node].starts_nothing
+            if not jobs.machines[node].up or jobs.machines[node].condition.starts_nothing
         ]
         for node in nodes:
             if node not in down:
@@ -305,22 +308,22 @@ class SimStep:
         self.engine.after(ABORT_S + 30.0, self._end)
         self._check()
 
-    def _gone(self, agent: Agent, how: str) -> None:
+    def _gone(self, node: str, how: str) -> None:
         """`how` is "" after exit status 0."""
-        self._over[agent.name] = how
-        machine = self._jobs.machines[agent.name]
+        self._over[node] = how
+        machine = self._jobs.machines[node]
         pace = self._jobs.pace
         delay = pace.task_end if machine.up else self.engine.between(*pace.notices_death)
         if how:
-            rank = list(self._places).index(agent.name)
+            rank = list(self._places).index(node)
             delay = (
                 self.engine.between(0.0, delay) if machine.up else delay
             )  # another way than its last messages
             if not machine.up:
-                self._say(f"srun: error: Node failure on {agent.name}", delay)
-            self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
+                self._say(f"srun: error: Node failure on {node}", delay)
+            self._say(f"srun: error: {node}: task {rank}: {how}", delay)
             delay = max(delay, pace.task_end)
-        self.engine.after(delay, lambda: self._reported.add(agent.name))
+        self.engine.after(delay, lambda: self._reported.add(node))
         self.engine.after(delay, self._check)
 
     def _check(self) -> None:
@@ -438,12 +441,12 @@ class SimHost(Surroundings, host.BatchHost):
         return SimProgram()
 
     def settings(self, program: Program) -> Settings:
-        return self._jobs.settings(program, self.environment)
+        return self._jobs.bundle.settings(program, self.environment)
 
     def config(
         self, program: Program, settings: Settings, nexp: int
     ) -> tuple[bytes, frozenset[str]]:
-        return self._jobs.config(program, settings, nexp)
+        return self._jobs.bundle.config(program, settings, nexp)
 
     def is_free(self, port: int) -> bool:
         return True
@@ -467,6 +470,16 @@ class SimHost(Surroundings, host.BatchHost):
             )
 
 
+class EvaluatedBundle(Protocol):
+    def settings(self, program: Program, environment: Mapping[str, str]) -> Settings:
+        """Return the settings of a program in this environment."""
+
+    def config(
+        self, program: Program, settings: Settings, nexp: int
+    ) -> tuple[bytes, frozenset[str]]:
+        """Return the program's configuration, as settings_file.config does."""
+
+
 @dataclass(eq=False)
 class Jobs:
     """The Runner of simulation/slurm.py."""
@@ -474,8 +487,7 @@ class Jobs:
     engine: Engine
     machines: dict[str, Machine]
     files_of: Callable[[SimProcess], Files]
-    settings: Callable[[Program, Mapping[str, str]], Settings]
-    config: Callable[[Program, Settings, int], tuple[bytes, frozenset[str]]]
+    bundle: EvaluatedBundle
     training: Callable[[TrainingRun], Part]
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
@@ -490,6 +502,11 @@ class Jobs:
     prepares: Callable[[int], object] = lambda run: None
     """Called with a run when its nodes are asked to get ready."""
     cluster: Cluster = field(init=False)
+    agents: dict[str, list[Agent]] = field(init=False)
+    """Of each node, now."""
+
+    def __post_init__(self) -> None:
+        self.agents = {node: [] for node in self.machines}
 
     def start(self, job: SimJob) -> None:
         machine = self.machines[job.nodes[0]]
@@ -525,26 +542,22 @@ class Jobs:
         program: Program,
         environment: Mapping[str, str],
         write: Callable[[bytes], None],
-        gone: Callable[[Agent, str], None],
+        gone: Callable[[str, str], None],
     ) -> Agent:
         process = self.engine.process(f"agent of {node}", node)
-        settings = self.settings(program, environment)
-        machine = self.machines[node]
-        kind = MeasuringAgent if action == "deep" else Agent
-        agent = kind(
+        post = AgentPost(
             process,
-            machine,
+            self.machines[node],
             self.files_of(process),
-            settings,
+            self.bundle.settings(program, environment),
             environment,
             write,
-            self.training,
             self.pace,
             gone,
         )
-        if isinstance(agent, MeasuringAgent):
-            agent.machines = self.machines
-        return agent
+        if action == "deep":
+            return MeasuringAgent(post, self.machines, self.agents[node])
+        return Agent(post, self.training, self.agents[node])
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
         loop = self.loops.get(job.id)
@@ -595,13 +608,12 @@ class Jobs:
 
     def power_off(self, node: str) -> None:
         machine = self.machines[node]
-        machine.up = False
-        agents = list(machine.agents)
+        machine.power_off()
+        agents = list(self.agents[node])
         for process in list(self.engine.processes):
             if process.host == node and process.alive:
                 process.kill()
-        machine.containers.clear()
-        machine.tuned_by.clear()
+        machine.forget_processes()
         for agent in agents:
             self.stall(agent)
 
@@ -611,12 +623,12 @@ class Jobs:
         if run is None or not run.begun:
             return
         for other in self.runs():
-            if other is not run and other.log.parent == run.log.parent:
+            if other is not run and other.log.path.parent == run.log.path.parent:
                 other.stall()
 
     def runs(self) -> list[TrainingRun]:
         """Return running trainings, node by node."""
-        agents = (agent for machine in self.machines.values() for agent in machine.agents)
+        agents = (agent for node in self.machines for agent in self.agents[node])
         return [
             agent.run
             for agent in agents
@@ -624,7 +636,7 @@ class Jobs:
         ]
 
     def power_on(self, node: str) -> None:
-        self.machines[node].up = True
+        self.machines[node].power_on()
 
 
 def _program(job: SimJob) -> Program | None:

@@ -33,7 +33,8 @@ from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.slurm import Slurm
 from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Strand, Stuck
 from orchestrator.simulation.host import Jobs, Surroundings
-from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
+from orchestrator.simulation.machine import Machine, NodePace
+from orchestrator.simulation.node_run import Part, TrainingRun
 from orchestrator.simulation.slurm import Cluster, SimJob, SlurmConf
 from orchestrator.simulation.storage import Server, SimFiles
 from orchestrator.simulation.training import Script, Trainings, facts_of
@@ -168,8 +169,7 @@ class Simulation:
             self.engine,
             self.machines,
             lambda process: SimFiles(self.server, process, process.host),
-            bundle.settings,
-            bundle.config,
+            bundle,
             self._part,
             pace or NodePace(),
         )
@@ -210,7 +210,7 @@ class Simulation:
             action()
 
     def _part(self, run: TrainingRun) -> Part:
-        job = run.agent.environment["ORCH_JOB_ID"]
+        job = run.agent.post.environment["ORCH_JOB_ID"]
         if self._owners.setdefault(run.seed, job) != job:
             self.overlaps.append(
                 f"attempt {run.id} was started by the jobs {self._owners[run.seed]} and {job}"
@@ -226,7 +226,7 @@ class Simulation:
             for action in self._waiting.pop(run.number, ()):
                 action(script.seconds)
         script = self._scripts[run.seed]
-        logs = run.rank == min(self.logs_on, run.agent.settings.nnodes - 1)
+        logs = run.rank == min(self.logs_on, run.agent.post.settings.nnodes - 1)
         lines = script.lines if logs else ((0.5, b"rank %d is up\n" % run.rank),)
         return Part(lines, script.seconds + self.engine.between(0.0, 0.3))
 

@@ -140,7 +140,7 @@ SubmitTime={submitted} EligibleTime={eligible}
 AccrueTime={eligible}
 StartTime={started} EndTime={ended} Deadline=N/A
 PreemptEligibleTime={started} PreemptTime={preempted}
-SuspendTime={suspended} SecsPreSuspend={job.times.ran_s:.0f} LastSchedEval={submitted} Scheduler=Main
+SuspendTime={suspended} SecsPreSuspend={ran_s:.0f} LastSchedEval={submitted} Scheduler=Main
 Partition={request.partition} AllocNode:Sid={request.submitter.host}:1
 ReqNodeList={wanted} ExcNodeList={excluded}
 NodeList={nodes}
@@ -190,6 +190,7 @@ def _job_values(
         "reason": job.reason.replace(" ", "_"),
         "exit_code": ":".join(map(str, job.exit_code)),
         "dependency": _dependency(job),
+        "ran_s": times.ran_s,
         "ran": span(job.run_s(cluster.engine.now), full=True),
         "limit": span(request.time_limit_s, full=True),
         "submitted": moment(times.submit_ms, env, "Unknown"),

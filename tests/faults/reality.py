@@ -49,7 +49,8 @@ from orchestrator.model import Site, load_entry  # noqa: E402
 from orchestrator.onnode.kernel.events import Event  # noqa: E402
 from orchestrator.simulation.engine import SimProcess  # noqa: E402
 from orchestrator.simulation.faults import happen, parse  # noqa: E402
-from orchestrator.simulation.nodes import NodePace, Part, Span, TrainingRun  # noqa: E402
+from orchestrator.simulation.machine import NodePace, Span  # noqa: E402
+from orchestrator.simulation.node_run import Part, TrainingRun  # noqa: E402
 from orchestrator.simulation.play import Rendered, Simulation, User  # noqa: E402
 
 NODES, SPARES, RUNS = 2, 1, 12

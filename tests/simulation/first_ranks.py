@@ -34,7 +34,7 @@ from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.nodes import Part, TrainingRun
+from orchestrator.simulation.node_run import Part, TrainingRun
 
 LOUD = 40
 """A loud rank prints its end so often."""
@@ -88,7 +88,7 @@ class FailingWorld(World):
     def _part(self, run: TrainingRun) -> Part:
         usual, plan, rank = super()._part(run), self.failure, run.rank
         # The clocks drift once the run has started: before it, the loop refuses such a node.
-        self.machines[run.agent.name].clock_ms += plan.skews[rank]
+        self.machines[run.agent.name].step_clock(plan.skews[rank])
         if rank != plan.first and rank not in plan.late:
             return Part(_before(usual, plan.at_s), NEVER)
         after = plan.at_s + plan.late.get(rank, 0.0)

@@ -282,7 +282,7 @@ def violations(world: Simulation) -> Iterator[str]:
             yield f"containers are left on {machine.name}: {machine.containers}"
         if machine.tuned_by:
             yield f"settings are not put back on {machine.name}: {machine.tuned_by}"
-        if any(agent.process.alive for agent in machine.agents):
+        if any(agent.process.alive for agent in world.jobs.agents[machine.name]):
             yield f"an agent is left on {machine.name}"
 
 

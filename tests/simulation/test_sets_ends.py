@@ -373,7 +373,7 @@ def test_a_node_that_is_cut_off_with_a_stopped_loop_lets_go(sets: Sets) -> None:
     assert world.machine(1).containers and world.machine(1).tuned_by
     world.wait(2 * 3600.0)
     machine = world.machine(1)
-    assert (machine.agents, machine.containers, machine.tuned_by) == ([], set(), set())
+    assert (world.jobs.agents["n1"], machine.containers, machine.tuned_by) == ([], set(), set())
     world.wait(4 * 3600.0)
     complete_after(world, [["success"], ["interrupted", "success"], ["success"]])
 

@@ -219,7 +219,7 @@ def test_an_exit_code_of_zero_proves_nothing(sets: Sets) -> None:
 def test_a_clock_that_is_set_ends_no_run(sets: Sets, back: bool) -> None:
     world = sets.make().start().running(1)
     for number in (1, 2):
-        world.machine(number).clock_ms += -86_400_000 if back else 86_400_000
+        world.machine(number).step_clock(-86_400_000 if back else 86_400_000)
     loop = world.jobs.loops[world.last_job.id]
     assert loop.process.alive
     assert world.end() == 0

@@ -24,7 +24,8 @@ from seeded_sets import SYSTEM, violations
 from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.nodes import CONTENTS, Machine, Part, TrainingRun
+from orchestrator.simulation.machine import Machine
+from orchestrator.simulation.node_run import Part, TrainingRun
 from orchestrator.simulation.play import Rendered, Simulation, User
 from orchestrator.simulation.slurm import SimJob
 
@@ -189,14 +190,7 @@ class World(Simulation):
             if not machine.up:
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
-            machine.failing, machine.refuses, machine.broken_container, machine.slow = (
-                {},
-                "",
-                "",
-                1.0,
-            )
-            machine.contents, machine.image = dict(CONTENTS), Machine.image
-            machine.floods, machine.forges, machine.starts_nothing = False, "", False
+            machine.recover()
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
             if self.missing():
