@@ -80,6 +80,22 @@ class SimProcess:
             self.stops_at = NEVER
             self.engine.pause(self, self.stops_s)
 
+    def die_at(self, step: float) -> None:
+        """Die before this step."""
+        self.dies_at = step
+
+    def stop_at(self, step: float, seconds: float) -> None:
+        """Pause for `seconds` before this step, or soon after."""
+        self.stops_at, self.stops_s = step, seconds
+
+    def confirm(self) -> None:
+        """Note that it reads a lock now."""
+        self.confirmed_at = self.engine.now
+
+    def exit(self) -> None:
+        """End by itself, without `deaths`."""
+        self.alive = False
+
     def kill(self) -> None:
         """End it as SIGKILL does."""
         if self.alive:
@@ -91,6 +107,10 @@ class SimProcess:
     def after(self, seconds: float, action: Action) -> Timer:
         """Schedule `action`, void if the process is dead by then."""
         return self.engine.after(seconds, action, self)
+
+    def stop(self) -> None:
+        """Pause it as SIGSTOP does."""
+        self.stopped = True
 
     def resume(self) -> None:
         """Continue after SIGSTOP."""

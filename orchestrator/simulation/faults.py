@@ -156,9 +156,11 @@ Happens = Callable[["Simulation", Fault, "list[str]"], None]
 
 def plant(world: Simulation, fault: Fault) -> None:
     if fault.run and fault.when == "before":
-        world.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
+        world.trainings.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
     elif fault.run:
-        world.when_run_starts(fault.run, lambda expected_s: _start(world, fault, expected_s))
+        world.trainings.when_run_starts(
+            fault.run, lambda expected_s: _start(world, fault, expected_s)
+        )
     else:
         world.engine.after(max(0.0, fault.at_s), lambda: happen(world, fault))
 
@@ -253,7 +255,7 @@ def _job_given_up(*, frozen: bool) -> Happens:
                     if frozen and process.host == node and process.alive
                 ]
                 for process in halted:
-                    process.stopped = True
+                    process.stop()
                 world.engine.after(
                     fault.for_s or GIVEN_UP_S, partial(_reached_again, world, node, halted)
                 )
@@ -286,9 +288,8 @@ def _agent_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 def _agent_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for agent in world.jobs.agents[_node(world, numbers[0])]:
-        process = agent.process
-        process.stopped = True
-        world.engine.after(fault.for_s or 60.0, process.resume)
+        agent.process.stop()
+        world.engine.after(fault.for_s or 60.0, agent.process.resume)
 
 
 def _container_lost(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -378,11 +379,9 @@ def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _storage_clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.server.clock_s -= SET_BACK_S
+    world.server.step_clock(-SET_BACK_S)
     if fault.for_s:
-        world.engine.after(
-            fault.for_s, lambda: setattr(world.server, "clock_s", world.server.clock_s + SET_BACK_S)
-        )
+        world.engine.after(fault.for_s, lambda: world.server.step_clock(SET_BACK_S))
 
 
 def _floods(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -439,7 +438,7 @@ def _loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 def _loop_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for job in world.live():
         if loop := world.jobs.loops.get(job.id):
-            loop.process.stopped = True
+            loop.process.stop()
             world.engine.after(fault.for_s or 60.0, loop.process.resume)
 
 
@@ -449,19 +448,19 @@ def _loop_in_steps(*, killed: bool) -> Happens:
             if loop := world.jobs.loops.get(job.id):
                 process, step = loop.process, loop.process.steps + int(numbers[0])
                 if killed:
-                    process.dies_at = step
+                    process.die_at(step)
                 else:
-                    process.stops_at, process.stops_s = step, fault.for_s or STOPS_S
+                    process.stop_at(step, fault.for_s or STOPS_S)
 
     return does
 
 
 def _next_loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.jobs.begins = lambda loop: setattr(loop.process, "dies_at", float(numbers[0]))
+    world.jobs.at_next_loop(lambda loop: loop.process.die_at(float(numbers[0])))
 
 
 def _next_loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.jobs.begins = lambda loop: world.server.faults.once(loop.process, int(numbers[0]))
+    world.jobs.at_next_loop(lambda loop: world.server.faults.once(loop.process, int(numbers[0])))
 
 
 def _loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -554,11 +553,11 @@ def _damaged(*, empty: bool) -> Happens:
 
 
 def _next_resume_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.user.dies_at = float(numbers[0])
+    world.user.lose_next_resume(float(numbers[0]))
 
 
 def _next_resume_given_twice(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.user.twice = True
+    world.user.repeat_next_resume()
 
 
 def _cancelled_twice(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -572,7 +571,7 @@ def _user(name: str, *, stops: bool = False) -> Happens:
             dies_at=float(numbers[0]) if numbers and not stops else NEVER
         )
         if stops:
-            process.stops_at, process.stops_s = float(numbers[0]), fault.for_s or STOPS_S
+            process.stop_at(float(numbers[0]), fault.for_s or STOPS_S)
 
     return does
 

@@ -508,6 +508,13 @@ class Jobs:
     def __post_init__(self) -> None:
         self.agents = {node: [] for node in self.machines}
 
+    def join(self, cluster: Cluster) -> None:
+        """Run the jobs of this cluster."""
+        self.cluster = cluster
+
+    def at_next_loop(self, action: Callable[[Loop], object]) -> None:
+        self.begins = action
+
     def start(self, job: SimJob) -> None:
         machine = self.machines[job.nodes[0]]
         process = self.engine.process(f"loop of job {job.id}", machine.name)
@@ -582,10 +589,7 @@ class Jobs:
         if loop.process.host in job.nodes:
             processes.insert(0, loop.process)
         for process in processes:
-            if on:
-                process.stopped = True
-            else:
-                process.resume()
+            process.stop() if on else process.resume()
 
     def kill(self, job: SimJob) -> None:
         loop = self.loops.get(job.id)

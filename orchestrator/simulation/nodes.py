@@ -13,6 +13,7 @@ from orchestrator.onnode.agent.launch import RunRequest
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 from orchestrator.onnode.kernel.events import UNIT
+from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.simulation.agent_parts import AgentPost, Departure, OrderQueue, SimContainer
 from orchestrator.simulation.engine import Timer
 from orchestrator.simulation.machine import NodeCondition, Span
@@ -29,8 +30,7 @@ class Agent:
     ) -> None:
         """`training` returns this node's part of a run. `running`: the node's agents."""
         self.post, self.process, self.machine = post, post.process, post.machine
-        self.name, self._settings = post.machine.name, post.settings
-        self.training, self._running = training, running
+        self.name, self.training, self._running = post.machine.name, training, running
         self.run: TrainingRun | None = None
         self.container, self._orders = SimContainer(post), OrderQueue()
         self._departure = Departure()
@@ -38,9 +38,13 @@ class Agent:
         self.looked = self.checked = self.ready = False
         running.append(self)
         self.process.deaths.append(self._died)
-        self.watch = LoopWatch(self._settings.storage_wait_s)
+        self.watch = LoopWatch(post.settings.storage_wait_s)
         self.process.after(LOOK_S, self._look_for_loop)
         self._next(post.pace.launch, self._begin)
+
+    @property
+    def _settings(self) -> Settings:
+        return self.post.settings
 
     # ---- time and messages ----
 

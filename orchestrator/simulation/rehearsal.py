@@ -21,7 +21,8 @@ from orchestrator.onnode.set.ledger import MARK
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
-from orchestrator.simulation.play import Rendered, Simulation
+from orchestrator.simulation.play import Simulation
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class RehearsedWorld(Simulation):
 
     @property
     def lengths(self) -> list[float]:
-        return [script.seconds for script in self._scripts.values()]
+        return self.trainings.lengths
 
     @property
     def time_limits_s(self) -> list[float | None]:

@@ -44,6 +44,9 @@ class Contents:
         self.lag_s = 0.0
         self._files: dict[Key, Unsynced] = {}
 
+    def delay(self, lag_s: float) -> None:
+        self.lag_s = lag_s
+
     def wrote(self, about: os.stat_result, host: str) -> None:
         """Note that `host` writes to a file; `about`: the state before."""
         key, now, size = (about.st_dev, about.st_ino), self._engine.now, about.st_size

@@ -96,7 +96,7 @@ class SimReader(Files):
 
     def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
         if os.fspath(path).endswith(".lock"):
-            self.process.confirmed_at = self.process.engine.now
+            self.process.confirm()
         if self.server.plain:
             self.enter(path, "read")
             handle = self.handle

@@ -40,13 +40,7 @@ class Server:
         These are acregmin and acregmax of nfs(5). `listings`: list folders from the cache, too.
         Without, a listing asks the server, as Linux does unless mounted with `nocto`.
         """
-        caching = self.caching
-        caching.least_s, caching.most_s, caching.listings, caching.on = (
-            min(least_s, most_s),
-            most_s,
-            listings,
-            most_s > 0.0,
-        )
+        self.caching.keep(least_s, most_s, listings=listings)
         for view in self._views.values():
             view.clear()
         self._switched()
@@ -54,7 +48,7 @@ class Server:
     def delay_contents(self, lag_s: float) -> None:
         """Show other hosts unsynced contents after `lag_s`, names at once."""
         self.contents = self.contents or Contents(self.engine)
-        self.contents.lag_s = lag_s
+        self.contents.delay(lag_s)
         self._switched()
 
     def remember(self) -> None:
@@ -103,6 +97,9 @@ class Server:
 
     def now_ns(self) -> int:
         return self.engine.start_ms * 1_000_000 + int((self.engine.now + self.clock_s) * 1e9)
+
+    def step_clock(self, by_s: float) -> None:
+        self.clock_s += by_s
 
     def stamp(self, file: PathLike | int) -> None:
         now = self.now_ns()

@@ -35,6 +35,10 @@ class Caching:
     listings: bool = True
     on: bool = False
 
+    def keep(self, least_s: float, most_s: float, *, listings: bool) -> None:
+        self.least_s, self.most_s = min(least_s, most_s), most_s
+        self.listings, self.on = listings, most_s > 0.0
+
 
 class HostView:
     def __init__(

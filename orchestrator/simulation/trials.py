@@ -26,8 +26,8 @@ from typing import TypeVar
 
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, happen
-from orchestrator.simulation.play import Rendered
 from orchestrator.simulation.rehearsal import LONGEST_S, RehearsalPlan, RehearsedWorld, job_nodes
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.simulation.training import Trainings
 
 SAMPLES = 3

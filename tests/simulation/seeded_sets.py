@@ -33,9 +33,11 @@ from orchestrator.evidence.state import GRACE_S
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.simulation import faults, invariants
+from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
-from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.play import Simulation
+from orchestrator.simulation.rendered import Rendered
 
 RUN_S = 300.0
 SHORT_LIMIT = "0:15:00"
@@ -189,12 +191,13 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     """Draw what is no fault and differs: clocks, caches of storage, how a training logs and ends, when its owner is back."""
     dice = random.Random(f"{seed}/surroundings")
     world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
-    world.logs_on = dice.choice((0, 0, 0, 1, 2))
-    world.misses = (
+    logs_on = dice.choice((0, 0, 0, 1, 2))
+    misses = (
         set()
         if shape.limit == SHORT_LIMIT
         else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
     )
+    world.trainings.vary(misses=frozenset(misses), logs_on=logs_on)
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
     if dice.random() < 0.5:
@@ -276,7 +279,7 @@ def violations(world: Simulation) -> Iterator[str]:
     yield from invariants.ledger_violations(root)
     if not world.missing():
         yield from invariants.score_violations(root)
-    yield from world.overlaps
+    yield from world.trainings.overlaps
     for machine in world.machines.values():
         if machine.containers:
             yield f"containers are left on {machine.name}: {machine.containers}"

@@ -9,8 +9,9 @@ import pytest
 import seeded_sets
 
 from orchestrator.simulation import invariants
+from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.play import Simulation, User
+from orchestrator.simulation.play import Simulation
 
 SEEDS, LONG = 50, 500
 """So many in one test. `make test` plays FEW in all, and `make long` 20,000."""

@@ -23,10 +23,12 @@ from seeded_sets import SYSTEM, violations
 
 from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
+from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.machine import Machine
 from orchestrator.simulation.node_run import Part, TrainingRun
-from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.play import Simulation
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.simulation.slurm import SimJob
 
 RUN_S = 600.0
