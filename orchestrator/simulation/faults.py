@@ -158,9 +158,7 @@ def plant(world: Simulation, fault: Fault) -> None:
     if fault.run and fault.when == "before":
         world.trainings.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
     elif fault.run:
-        world.trainings.when_run_starts(
-            fault.run, lambda expected_s: _start(world, fault, expected_s)
-        )
+        world.trainings.when_run_starts(fault.run, partial(_start, world, fault))
     else:
         world.engine.after(max(0.0, fault.at_s), lambda: happen(world, fault))
 

@@ -84,13 +84,13 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
 
 def script_options(text: str) -> list[str]:
     """Return the arguments of #SBATCH lines above the first command."""
-    found: list[str] = []
+    arguments: list[str] = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
-            found += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            arguments += shlex.split(line.removeprefix("#SBATCH"), comments=True)
         elif line.strip() and not line.startswith("#"):
             break
-    return found
+    return arguments
 
 
 def wanted_job(

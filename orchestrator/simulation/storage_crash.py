@@ -102,8 +102,9 @@ class Contents:
             safe = hit.pop((about.st_dev, about.st_ino), None)
             if safe is not None and safe < about.st_size:
                 cut(path, chance.choice((safe, chance.randint(safe, about.st_size))))
-        others = {key: found for key, found in self._files.items() if host and found.host != host}
-        self._files = others
+        self._files = {
+            key: unsynced for key, unsynced in self._files.items() if host and unsynced.host != host
+        }
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,8 @@ class Behaviour:
     def convergence(self) -> dict[str, Any] | None:
         """Steps to the target by batch size, for a benchmark without reference convergence
         points."""
-        found: dict[str, Any] | None = self._raw.get("convergence")
-        return found
+        known: dict[str, Any] | None = self._raw.get("convergence")
+        return known
 
     def keys(self) -> dict[str, Value]:
         keys = {name: self._value(raw) for name, raw in self._raw["keys"].items()}

@@ -594,7 +594,7 @@ def test_a_jobs_comment_keeps_what_the_site_wrote(tmp_path: Path) -> None:
         job.amend(comment="for:alice orchestrator-ledger:1:" + "0" * 64)
         found.append(job.id)
 
-    world.jobs.begins = lambda loop: note(loop.job)
+    world.jobs.at_next_loop(lambda loop: note(loop.job))
     assert world.play() == 0
     words = world.cluster.jobs[found[0]].request.comment.split()
     assert words == ["for:alice", ledger.mark(world.set.job["ledger"])]
