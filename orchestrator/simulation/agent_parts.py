@@ -1,4 +1,4 @@
-"""The parts of a simulated agent: its post, container, orders and departure."""
+"""The parts of a simulated agent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentPost:
-    """The surroundings of an agent, for the life of a step."""
+    """The surroundings of an agent."""
 
     process: SimProcess
     machine: Machine
@@ -28,10 +28,9 @@ class AgentPost:
     settings: Settings
     environment: Mapping[str, str]
     write_line: Callable[[bytes], None]
-    """Sends to the loop."""
     pace: NodePace
     gone: Callable[[str, str], None]
-    """Called at the agent's end with its node and srun's report, "" after exit status 0."""
+    """Called at its end with node and srun's report, "" after exit status 0."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -39,7 +38,7 @@ class AgentPost:
 
 
 class SimContainer:
-    """The container of an agent, and the host settings that it applied."""
+    """An agent's container and host settings. Methods return an error, or ""."""
 
     def __init__(self, post: AgentPost) -> None:
         self._machine, self._settings = post.machine, post.settings
@@ -56,13 +55,12 @@ class SimContainer:
 
     @property
     def missing_image(self) -> str:
-        """Return the problem of a missing image, or ""."""
+        """Return a problem, or ""."""
         if not self.wanted or self._machine.condition.image:
             return ""
         return f"image {self._settings.cont} is not on this node; pull or load it there"
 
     def start(self) -> str:
-        """Return an error, or ""."""
         if self.wanted:
             if text := self._machine.condition.broken_container:
                 return text
@@ -76,10 +74,7 @@ class SimContainer:
         self.remove()
         self.lost = True
 
-    # ---- settings ----
-
     def tune(self) -> str:
-        """Return an error, or ""."""
         if self._settings.runtime_tunables == 1:
             if text := self._machine.condition.untunable:
                 return text
@@ -87,13 +82,10 @@ class SimContainer:
         return ""
 
     def revert(self) -> str:
-        """Return an error, or ""."""
         if self.owner in self._machine.tuned_by and self._machine.condition.unreverted:
             return self._machine.condition.unreverted
         self._machine.tuned_by.discard(self.owner)
         return ""
-
-    # ---- facts ----
 
     def note_contents(self) -> None:
         at_start = self._machine.condition.contents.items()
@@ -104,7 +96,7 @@ class SimContainer:
         return [f"inside.{part}={sha}" for part, sha in self._contents.items()]
 
     def changed_facts(self) -> list[str]:
-        """Return all facts if they are others than at the last call."""
+        """Return all facts, if any changed since the last call."""
         condition = self._machine.condition
         facts = {"image": condition.image or "-", **condition.facts}
         if self.owner in self._machine.tuned_by:
@@ -116,21 +108,20 @@ class SimContainer:
 
 
 class OrderQueue:
-    """The orders of the loop, obeyed one after the other."""
+    """The orders of the loop."""
 
     def __init__(self) -> None:
         self._orders: deque[dict[str, Any]] = deque()
         self.awaited = ""
-        """The only order obeyed now, pull or use; "" for neither."""
+        """The only order obeyed now: pull, use or ""."""
         self._busy = False
         self.gathers = False
-        """It gathers evidence, interrupted only by the agent's end."""
+        """It gathers evidence, and obeys nothing but an end."""
 
     def add(self, message: Mapping[str, Any]) -> None:
         self._orders.append(dict(message))
 
     def next(self, *, ready: bool) -> dict[str, Any] | None:
-        """Return the next order that may be obeyed now."""
         if self._orders and not self._busy and (self.awaited or ready):
             return self._orders.popleft()
         return None
@@ -147,7 +138,7 @@ class OrderQueue:
 
 
 class Departure:
-    """The end of an agent: under way, or over."""
+    """The end of an agent."""
 
     def __init__(self) -> None:
         self.begun = self.over = False
@@ -163,7 +154,7 @@ class Departure:
         self._status = status
 
     def interrupt(self, status: int) -> None:
-        """Exit with `status`, unless another is set already."""
+        """Exit with `status` unless another is set."""
         self._status = self._status or status
 
     def explain(self, reason: str) -> None:

@@ -1,6 +1,6 @@
-"""The bandwidth test in a simulation, with the messages of onnode/agent/deep.py.
+"""The bandwidth test, with the messages of onnode/agent/deep.py.
 
-Links reach the bandwidth expected by the site or the fabric; those of a slow node are slow.
+Links have the bandwidth of the site or the fabric; those of a slow node are slow.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user of a simulated set, and the real commands that the user gives."""
+"""The user of a simulated set, and the user's commands."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/home/user", "USER": "user"}
 
 
 class CommandWorld(Surroundings):
-    """The world of a command."""
-
     def __init__(self, process: SimProcess, files: Files, cluster: Cluster) -> None:
         super().__init__(process, files)
         self._cluster = cluster
@@ -64,18 +62,18 @@ class Done:
 
 @dataclass
 class User:
-    """The set's owner, who resumes it after a while, at most `resumes` times."""
+    """The set's owner, who resumes it at most `resumes` times."""
 
     resumes: int = 20
     dies_at: float = NEVER
     """The next resume is killed before this step."""
     waits: tuple[float, float] = (30.0, 1200.0)
     twice: bool = False
-    """A colleague gives the next resume at the same time."""
+    """A colleague gives the next resume, too."""
     colleague: bool = False
-    """A colleague resumes, too, after a killed command."""
+    """A colleague also resumes after a killed command."""
     cancels: bool = False
-    """Before each resume, to be sure that nothing of the set remains."""
+    """Before each resume, as a precaution."""
     allows_changes: bool = False
     """By --allow-changes."""
 
@@ -86,7 +84,7 @@ class User:
         self.twice = True
 
     def next_resume(self) -> tuple[float, bool]:
-        """Return its deadly step, and whether a colleague repeats it; plan nothing further."""
+        """Take its plan: deadly step, and whether a colleague repeats it."""
         planned = self.dies_at, self.twice
         self.dies_at, self.twice = NEVER, False
         return planned
@@ -138,7 +136,7 @@ class Desk:
         return process
 
     def submit(self, name: str, dies_at: float) -> SimProcess:
-        """Submit the missing runs; make the set first if there is none."""
+        """Submit missing runs; first make a missing set."""
         return self.command(name, self._submit, dies_at)
 
     def _submit(self, world: CommandWorld) -> None:

@@ -1,4 +1,4 @@
-"""Faults: sentences such as `node 3 dies in run 4`, and their effects on a simulated world.
+"""Faults: sentences such as `node 3 dies in run 4`, and their effects.
 
 SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
 
@@ -44,19 +44,19 @@ _SENTENCE = re.compile(
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
-"""Longer than a lease holder's allowed silence."""
+"""Longer than a lease allows."""
 MOST_S = 100 * 365 * 86400.0
 UNSENT_BYTES = 200
 BACK_S = 3600.0
 """Until a dead node is back."""
 REBOOTED_S = 120.0
-"""A host whose job Slurm requeues: within SlurmdTimeout, thus never marked down."""
+"""For a requeued job's host: within SlurmdTimeout, thus never marked down."""
 DOWN_S = 1.0
-"""An answering node set down returns at once to a Slurm with ReturnToService=2."""
+"""With ReturnToService=2 an answering node returns at once."""
 GIVEN_UP_S = 1800.0
-"""A batch host out of Slurm's reach, its job cancelled."""
+"""Of an unreachable batch host."""
 SET_BACK_S = 365 * 86400.0
-"""A server without a time source starts with the date of its firmware."""
+"""Without a time source a server starts with its firmware's date."""
 NODE_AHEAD_MS, NODES_BACK_MS = 3_600_000, 2 * 86_400_000
 
 
@@ -222,8 +222,8 @@ def _batch_host_dies(world: Simulation, fault: Fault, numbers: list[str]) -> Non
 
 
 def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Requeue as JobRequeue=1 and --requeue do, when the host registers anew. Once Slurm has marked
-    it down, --no-kill keeps the job running without it instead."""
+    """Requeue as --requeue does, when the host registers anew. Once it is marked down, --no-kill
+    keeps the job running without it."""
     for job in world.live():
         if job.nodes:
             job.amend(requeue=True)
@@ -231,7 +231,7 @@ def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: l
 
 
 def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Silence its slurmd: its processes run on, and Slurm cannot end them."""
+    """Silence its slurmd: Slurm cannot end its processes."""
     for job in world.live():
         if job.nodes:
             node = job.nodes[0]
@@ -240,7 +240,7 @@ def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> 
 
 
 def _job_given_up(*, frozen: bool) -> Happens:
-    """Slurm cannot reach the batch host; its loop lives on, or is frozen meanwhile."""
+    """Slurm cannot reach the batch host; `frozen`: nor does its loop run."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
@@ -269,7 +269,7 @@ def _reached_again(world: Simulation, node: str, halted: Sequence[SimProcess]) -
 
 
 def _set_down(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Take an answering node from its job, and kill its tasks."""
+    """Take an answering node from its job."""
     node = _node(world, numbers[0])
     if world.machines[node].up:
         for agent in list(world.jobs.agents[node]):
@@ -366,7 +366,7 @@ def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Set them back at once, as a time server does."""
+    """As a time server does."""
 
     def step(by_ms: int) -> None:
         for machine in world.machines.values():
@@ -390,7 +390,7 @@ def _floods(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _forges(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Send a line that ends the next node, if the loop believes it."""
+    """End the next node, if the loop believes it."""
     name = _node(world, numbers[0])
     machines = list(world.machines)
     other = machines[(machines.index(name) + 1) % len(machines)]
@@ -480,7 +480,7 @@ def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
 
 
 def _reservation_ends(world: Simulation, job: SimJob, fault: Fault) -> None:
-    """End it as by the time limit. Others have the nodes for `for_s`."""
+    """As the time limit; then others have the nodes for `for_s`."""
     nodes = list(job.nodes)
     world.cluster.shorten(job, 0.0)
     if fault.for_s and nodes:
@@ -500,7 +500,7 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
 
 
 AT_TIMES = 0.02
-"""The chance of a failing call. Closing a run takes about 80 calls."""
+"""The chance of a failing call; closing a run takes about 80."""
 
 
 def _storage_at_times(*processes: str) -> Happens:
@@ -516,14 +516,14 @@ def _cut(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 LOOKS_S = 20.0
-"""How often to check whether damage can happen: between jobs, while runs are missing."""
+"""Between checks whether damage can happen: between jobs, while runs are missing."""
 
 
 def _damaged(*, empty: bool) -> Happens:
     """Lose or empty a file that the next job can restore."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        # A loop on a frozen host may come back and finish the set: no job would follow.
+        # A loop on a frozen host may come back, and finish the set.
         frozen = any(loop.ended_at == NEVER for loop in world.jobs.every_loop)
         if world.run_set is None or frozen or not world.idle():
             world.engine.after(LOOKS_S, lambda: does(world, fault, numbers))

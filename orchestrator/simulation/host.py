@@ -1,4 +1,4 @@
-"""The simulated worlds of the loop and of commands, and the runner of jobs."""
+"""The simulated worlds of loops, and the runner of jobs."""
 
 from __future__ import annotations
 
@@ -37,11 +37,9 @@ BOOT, PIDS = "boot-{}", "pid:[4026531836]"
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
 AT_ONCE, LATER_S = 0.75, (0.0, 6.0)
-"""Slurm signals processes in turn: the loop usually at once (probability), else within these
-seconds."""
+"""The loop gets a signal at once (probability), else within these seconds."""
 CLIENT_FIRST = 0.1
-"""The chance that a signal ends a container, by the engine's client, long before its agent receives
-it."""
+"""The chance that a signal ends a container, by its client, long before its agent."""
 
 
 class Surroundings(World):
@@ -113,7 +111,7 @@ class SimReactor:
 
 
 class Loop:
-    """The loop of a job. Its next due time or an event resumes its flow."""
+    """The loop of a job, resumed by time or events."""
 
     def __init__(self, process: SimProcess, job: SimJob, ended: Callable[[int], object]) -> None:
         """`ended(status)` follows any end of the process."""
@@ -176,7 +174,7 @@ class Loop:
         except Killed:  # perhaps before the flow was reached
             self.drop()
             raise
-        except Exception as error:  # a defect of the loop: the caller of the simulation reports it
+        except Exception as error:  # the simulation's caller reports it
             self._flow, self.failure = None, error
             self._over(1)
             return
@@ -189,7 +187,7 @@ class Loop:
 
     @property
     def killed(self) -> bool:
-        """True if it ended without an exit status of its own."""
+        """True without an exit status."""
         return self._status == KILLED
 
     @property
@@ -229,8 +227,7 @@ class SimStep:
         self._receive = Senders(nodes, take).receive
         in_order = [node for node in jobs.machines if node in self.nodes]
         self._places = dict(zip(in_order, self.nodes, strict=True))
-        """Node -> the node that the loop expects there. Slurm numbers tasks by its own node
-        table."""
+        """Node -> the node expected there: Slurm numbers tasks by its node table."""
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -261,13 +258,13 @@ class SimStep:
         job = self._loop.job
         if job.state not in ON_NODES:  # its loop lives on
             return f"confirm allocation for job {job.id}: Invalid job id specified"
-        if not set(self.nodes) <= set(job.nodes):  # Slurm has removed a node that was set down
+        if not set(self.nodes) <= set(job.nodes):  # Slurm has removed a node
             cause = "Requested node configuration is not available"
             return f"create step for job {job.id}: {cause}"
         return ""
 
     def _line(self, node: str) -> Callable[[bytes], None]:
-        """Return the sender of a node's lines: in order, and together if written at once."""
+        """Return the sender of a node's lines: in order, simultaneous lines together."""
         place, pipe = self._places[node], f"from {node}"
         written, since = list[bytes](), -1.0
 
@@ -333,7 +330,7 @@ class SimStep:
             self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
-        """All processes are over, and the loop soon reads their last output."""
+        """The loop soon reads the last output."""
         if self.running:
             self.running = False
             self._loop.post(0.05, self._close)
@@ -363,7 +360,7 @@ class SimStep:
         agent.process.after(self._in_order(f"to {agent.name}"), lambda: agent.hear(message))
 
     def _ping(self, message: Mapping[str, Any]) -> None:
-        """Answer for all nodes together: pings are very frequent."""
+        """Answer for all nodes at once: pings are frequent."""
         receive, places = self._receive, self._places
         for agent in self.agents.values() if self.alive else ():
             process = agent.process
@@ -371,7 +368,7 @@ class SimStep:
                 receive(places[agent.name], agent.pong(message))
 
     def _beat(self) -> None:
-        """Beat without an event for each agent: a beat has no other effect."""
+        """Beat for all agents at once."""
         if self._input and self.running:
             for agent in self.agents.values():
                 if agent.process.alive and not agent.process.stopped and agent.machine.up:
@@ -385,12 +382,12 @@ class SimStep:
                 agent.process.after(self._in_order(f"to {agent.name}"), agent.end_input)
 
     def orphan(self) -> None:
-        """Handle the loop's death: srun's input ends, and with it the agents' input."""
+        """End srun's input after the loop's death."""
         self.alive = False
         self.end_input()
 
     def signal(self, number: int) -> None:
-        """Pass it on as srun does. A second signal kills the tasks."""
+        """A second signal kills the tasks, as with srun."""
         for agent in self.agents.values():
             agent.process.after(0.05, agent.terminate)
         self.engine.after(ABORT_S, self._kill_agents)
@@ -405,8 +402,6 @@ class SimStep:
 
 
 class SimProgram:
-    """A notification."""
-
     def finish(self, seconds: float) -> None:
         """End it."""
 
@@ -471,13 +466,11 @@ class SimHost(Surroundings, host.BatchHost):
 
 
 class EvaluatedBundle(Protocol):
-    def settings(self, program: Program, environment: Mapping[str, str]) -> Settings:
-        """Return the settings of a program in this environment."""
+    def settings(self, program: Program, environment: Mapping[str, str]) -> Settings: ...
 
     def config(
         self, program: Program, settings: Settings, nexp: int
-    ) -> tuple[bytes, frozenset[str]]:
-        """Return the program's configuration, as settings_file.config does."""
+    ) -> tuple[bytes, frozenset[str]]: ...
 
 
 @dataclass(eq=False)
@@ -494,22 +487,19 @@ class Jobs:
     every_loop: list[Loop] = field(default_factory=list)
     notifications: list[bytes] = field(default_factory=list)
     log: list[tuple[float, str, str]] = field(default_factory=list)
-    """Virtual time, job, text. A job's start is `starts on` with its nodes."""
+    """Virtual time, job, text; `starts on` with nodes is a job's start."""
     failures: list[BaseException] = field(default_factory=list)
     """Unexpected exceptions of loops."""
     begins: Callable[[Loop], object] | None = None
-    """Called once with the next loop."""
     prepares: Callable[[int], object] = lambda run: None
-    """Called with a run when its nodes are asked to get ready."""
+    """Called as nodes start to prepare a run."""
     cluster: Cluster = field(init=False)
     agents: dict[str, list[Agent]] = field(init=False)
-    """Of each node, now."""
 
     def __post_init__(self) -> None:
         self.agents = {node: [] for node in self.machines}
 
     def join(self, cluster: Cluster) -> None:
-        """Run the jobs of this cluster."""
         self.cluster = cluster
 
     def at_next_loop(self, action: Callable[[Loop], object]) -> None:
@@ -527,7 +517,7 @@ class Jobs:
                 self.engine.after(0.2, lambda: self.cluster.ended(job.id, status))
 
         loop = Loop(process, job, ended)
-        if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
+        if job.id in self.loops:  # requeued: its first steps may still be ending
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
         self.every_loop.append(loop)
@@ -644,8 +634,7 @@ class Jobs:
 
 
 def _program(job: SimJob) -> Program | None:
-    """Return the program of the archive submitted with the job (None if changed); by hand, of the
-    folder."""
+    """Return the program of the job's archive (None if changed), without it of the folder."""
     sha256 = job.env.get("ORCH_PROGRAM_SHA256", "")
     if not sha256:
         return programs.read(job.request.script.path.parent)

@@ -1,4 +1,4 @@
-"""A simulated node: its condition and faults, and the durations of its agent's work."""
+"""A simulated node: condition, faults, durations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True)
 class NodePace:
-    """Durations on a node, for an idle cluster of servers."""
+    """Durations on an idle cluster of servers."""
 
     line: Span = (0.002, 0.02)
     """To the batch host."""
@@ -43,13 +43,13 @@ class NodeCondition:
     """Texts are reasons, "" without the fault."""
 
     image: str = "sha256:" + "5" * 64
-    """Its identity; "" if the node has to pull it."""
+    """Its identity; "" if missing."""
     network: str = "off"
     facts: Mapping[str, str] = field(
         default_factory=lambda: {"kernel": "6.8.0", "driver": "6.12.12"}
     )
     contents: Mapping[str, str] = field(default_factory=lambda: dict(CONTENTS))
-    """Part of its containers' content -> hash."""
+    """Part of a container's content -> hash."""
     failing: Mapping[str, str] = field(default_factory=dict)
     """Check -> reason."""
     refuses: str = ""
@@ -60,11 +60,11 @@ class NodeCondition:
     untunable: str = ""
     unreverted: str = ""
     broken_container: str = ""
-    """Containers end at once, with this output."""
+    """The output of containers, which end at once."""
     forges: str = ""
-    """The node whose departure its new agents forge."""
+    """The node whose departure new agents forge."""
     floods: bool = False
-    """Its new agents send far too much."""
+    """New agents send far too much."""
 
 
 @dataclass(eq=False)
@@ -73,16 +73,15 @@ class Machine:
     up: bool = True
     condition: NodeCondition = field(default_factory=NodeCondition)
     slow: float = 1.0
-    """The factor of all durations here, and of its trainings on all nodes."""
+    """The factor of durations here, and of its trainings everywhere."""
     clock_ms: int = 0
     """How far it is ahead."""
     containers: set[str] = field(default_factory=set)
-    """Owners of running containers."""
+    """Owners."""
     tuned_by: set[str] = field(default_factory=set)
-    """Owners whose settings are not reverted yet."""
+    """Owners of applied settings."""
 
     def change(self, **parts: Any) -> None:
-        """Change parts of its condition."""
         self.condition = replace(self.condition, **parts)
 
     def slow_down(self, factor: float) -> None:
@@ -101,6 +100,5 @@ class Machine:
         self.up = False
 
     def forget_processes(self) -> None:
-        """Lose containers and settings, as a reboot does."""
         self.containers.clear()
         self.tuned_by.clear()

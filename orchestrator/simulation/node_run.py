@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: output as rising (seconds after its start, bytes), then exit."""
+    """A node's part of a training: rising (seconds after its start, bytes), then exit."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
@@ -35,24 +35,20 @@ class RunOwner(Protocol):
     post: AgentPost
     ready: bool
 
-    def training(self, run: TrainingRun) -> Part:
-        """Return this node's part."""
+    def training(self, run: TrainingRun) -> Part: ...
 
-    def wall_ms(self) -> int:
-        """Return the time of the node's clock."""
+    def wall_ms(self) -> int: ...
 
-    def say(self, word: str, *fields: str | int) -> None:
-        """Send a message to the loop."""
+    def say(self, word: str, *fields: str | int) -> None: ...
 
-    def fail(self, kind: str, text: str) -> None:
-        """Report an error, and leave."""
+    def fail(self, kind: str, text: str) -> None: ...
 
     def release(self, run: TrainingRun) -> None:
         """Forget a run that is over, unless the agent leaves."""
 
 
 class RunLog:
-    """The log of a run on one node, until its storage fails."""
+    """A run's log on a node."""
 
     def __init__(self, files: Files, path: Path, clock: Callable[[], float]) -> None:
         self._files, self.path, self._clock = files, path, clock
@@ -65,7 +61,7 @@ class RunLog:
         self._files.appender(self.path).close()
 
     def restart(self) -> None:
-        """Forget the output before the start of the training."""
+        """Forget output before the training."""
         self.output = RunOutput(self._clock)
 
     def keep(self, piece: bytes) -> None:
@@ -78,7 +74,7 @@ class RunLog:
         self.output.feed(piece)
 
     def names_network(self) -> bool:
-        """Return whether the output names its network for the first time."""
+        """Return whether its output is the first to name the network."""
         first = bool(self.output.transports) and not self._network_seen
         self._network_seen = self._network_seen or first
         return first
@@ -100,7 +96,7 @@ class TrainingRun:
         self.log = RunLog(post.files, path, lambda: engine.now)
         self.begun = self.stopped = self.over = False
         self.deaf, self.doing = False, "rank 0: all_reduce (nccl)"
-        """`deaf`: it ignores TERM. `doing`: its activity in the evidence of a hang."""
+        """`deaf`: it ignores TERM. `doing`: in the evidence of a hang."""
         self.start_ms = self.end_ms = agent.wall_ms()
         self._timers: list[Timer] = []
 
@@ -117,7 +113,7 @@ class TrainingRun:
         return self._request.nodes
 
     def offer(self) -> bool:
-        """Create the log. On False the agent leaves without a message about this run."""
+        """Create the log. On False the agent leaves."""
         try:
             self.log.create()
         except OSError as error:
@@ -159,7 +155,6 @@ class TrainingRun:
             timer.cancel()
 
     def hang(self, *, deaf: bool) -> None:
-        """Wait forever; `deaf`: ignore TERM, too."""
         self.stall()
         self.deaf = deaf
 
@@ -182,7 +177,7 @@ class TrainingRun:
         process.after(min(seconds, kill_s or seconds), lambda: self.ended(ENDED_BY_US))
 
     def _contents(self) -> dict[str, str]:
-        """Return the container's content; {} without it, or if stopped."""
+        """Return {} without a container, or if stopped."""
         is_natural = self.begun and not self.stopped and self.agent.ready
         return dict(self.agent.post.machine.condition.contents) if is_natural else {}
 

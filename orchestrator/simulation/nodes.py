@@ -23,12 +23,12 @@ LINE_BYTES = 960
 
 
 class Agent:
-    """A node's agent, for the life of a step."""
+    """A node's agent in a step."""
 
     def __init__(
         self, post: AgentPost, training: Callable[[TrainingRun], Part], running: list[Agent]
     ) -> None:
-        """`training` returns this node's part of a run. `running`: the node's agents."""
+        """`running`: the node's agents."""
         self.post, self.process, self.machine = post, post.process, post.machine
         self.name, self.training, self._running = post.machine.name, training, running
         self.run: TrainingRun | None = None
@@ -46,8 +46,6 @@ class Agent:
     def _settings(self) -> Settings:
         return self.post.settings
 
-    # ---- time and messages ----
-
     def _soon(self, span: Span, action: Callable[[], object]) -> Timer:
         seconds = self.process.engine.between(*span) * self.machine.slow
         return self.process.after(seconds, action)
@@ -64,7 +62,6 @@ class Agent:
         self.post.write_line(text.encode("utf-8", "replace")[:LINE_BYTES])
 
     def forge(self, node: str) -> None:
-        """Send the departure of another node."""
         self.post.write_line(f"left\t{node}\t".encode())
 
     def flood(self) -> None:
@@ -76,8 +73,6 @@ class Agent:
         self.say("failed", kind, text)
         self._departure.exit_with(1)
         self.leave()
-
-    # ---- until it is ready ----
 
     def _begin(self) -> None:
         if self.machine.condition.floods:
@@ -131,7 +126,7 @@ class Agent:
         )
 
     def _marker(self) -> str:
-        """Read the batch host's file, write the node's. Return an error, or ""."""
+        """Check shared storage. Return an error, or ""."""
         environment, files = self.post.environment, self.post.files
         marker = environment.get("ORCH_MARKER", "")
         if not marker:
@@ -179,8 +174,6 @@ class Agent:
         self.say("ready", self.machine.condition.image if self.container.wanted else "none")
         self.ready = True
         self._serve()
-
-    # ---- orders ----
 
     def hear(self, message: Mapping[str, Any]) -> None:
         self.watch.reset()
@@ -274,7 +267,7 @@ class Agent:
             self.say("prepared", request.id, self.wall_ms(), *kib)
 
     def _send_evidence(self, run: TrainingRun) -> None:
-        """Send it, even after the run's end; then obey the next order."""
+        """Send it, even after the run's end."""
         path = self.post.layout.hang(run.number, run.attempt, self.name)
         try:
             self.post.files.make_folder(path.parent, parents=True, exist_ok=True)
@@ -290,8 +283,6 @@ class Agent:
     def release(self, run: TrainingRun) -> None:
         if self.run is run and not self._departure.begun:
             self.run = None
-
-    # ---- its end ----
 
     def end_input(self) -> None:
         """Leave: the loop released it, or is dead."""
@@ -347,7 +338,7 @@ class Agent:
         self.process.kill()
 
     def _died(self) -> None:
-        """Its container and run end a little later."""
+        """Its container ends a little later."""
         if self in self._running:
             self._running.remove(self)
         engine, tuned_by, owner = self.process.engine, self.machine.tuned_by, self.container.owner

@@ -1,4 +1,4 @@
-"""A whole set in a simulated world, with a user and the real commands."""
+"""A whole set in a simulated world."""
 
 from __future__ import annotations
 
@@ -69,8 +69,6 @@ class Simulation:
     def _part(self, run: TrainingRun) -> Part:
         return self.trainings.part(run)
 
-    # ---- commands ----
-
     @property
     def user(self) -> User:
         return self.desk.user
@@ -116,14 +114,13 @@ class Simulation:
         return not self.desk.busy
 
     def loop_killed_last(self) -> bool:
-        """Return whether the last loop was killed or lost its storage: a later command removes its
-        remains."""
+        """Return whether the last loop was killed or lost its storage, and left remains."""
         loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
         away = any("storage" in str(fault) for _, fault in self.happened)
         return loop is not None and (loop.killed or (loop.failed and away))
 
     def is_settled(self) -> bool:
-        """Return whether the last command called the set complete, and its job has closed it."""
+        """Return whether the last command called the set complete, and a job closed it."""
         if self.run_set is None or "nothing is left to run" not in self.done[-1].error:
             return False
         layout, job = self.run_set.layout, SetEvidence(self.run_set.layout.root).job
@@ -131,7 +128,7 @@ class Simulation:
 
     @property
     def all_jobs(self) -> list[SimJob]:
-        """The set's jobs by submission, forgotten jobs included."""
+        """By submission, forgotten jobs included."""
         return [job for job in self.cluster.queue.every_job if not job.request.other]
 
     def live(self) -> list[SimJob]:
@@ -139,7 +136,7 @@ class Simulation:
         return [job for job in self.all_jobs if job.alive or job.completing]
 
     def play(self, limit_s: float = 90 * 86400.0) -> None:
-        """Submit, and resume until every run has a result, or the user gives up. Raises Stuck."""
+        """Submit, and resume until the set is complete or given up. Raises Stuck."""
         self.submit()
         self.engine.run(self.idle, limit_s)
         while self.missing() and self.resumed < self.user.resumes:
@@ -150,8 +147,7 @@ class Simulation:
             self._act_after(seconds, self._resume_as_planned, limit_s)
 
     def resume_complete_set(self, limit_s: float = 90 * 86400.0) -> None:
-        """Resume until the set is settled, each time when the traces of the dead count as
-        abandoned. Raises Stuck."""
+        """Resume until the set is settled, each time when old traces are stale. Raises Stuck."""
         for _ in range(self.user.resumes):
             if self.missing():
                 return
@@ -160,14 +156,14 @@ class Simulation:
                 return
 
     def _act_after(self, seconds: float, action: Callable[[], object], limit_s: float) -> None:
-        """Act after `seconds`, and wait for the end of it. Raises Stuck."""
+        """Act after `seconds`, and wait for the end. Raises Stuck."""
         back = self.engine.now + seconds
         self.engine.after(seconds, action)
         self.engine.run(lambda: self.engine.now >= back, limit_s)
         self.engine.run(self.idle, limit_s)
 
     def close(self) -> None:
-        """End all processes, which the interpreter would unwind at a time of its own."""
+        """End all processes: the interpreter would unwind them at any time."""
         for loop in self.jobs.every_loop:
             loop.process.kill()
             loop.drop()

@@ -1,4 +1,4 @@
-"""A rendered bundle for simulated sets."""
+"""Bundles of simulated sets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Rendered:
     """A rendered entry; bash evaluates its settings once for all simulated sets."""
 
     def __init__(self, entry: Entry, nexp: int, *, programs: bool = True) -> None:
-        """Without `programs`, leave out Python files: a simulation starts none, but each set copies
-        and hashes them."""
+        """Without `programs`, leave out Python files: only copied and hashed, they take time."""
         self.entry, self.nexp = entry, nexp
         self.files: dict[str, bytes] = render_bundle(entry, nexp=nexp)
         if not programs:

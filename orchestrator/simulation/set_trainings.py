@@ -1,4 +1,4 @@
-"""The trainings of a simulated set: one script for each attempt, shared by its nodes."""
+"""A set's trainings: one script for each attempt, shared by its nodes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class SetTrainings:
         self._before: dict[int, list[Callable[[], object]]] = {}
 
     def vary(self, *, misses: frozenset[int] = frozenset(), logs_on: int = 0) -> None:
-        """Let runs miss their target, and another rank log: some programs number their processes
-        by host name."""
+        """Let runs miss their target, and another rank log, as in programs that number processes by
+        host name."""
         self._misses, self._logs_on = misses, logs_on
 
     @property
     def source(self) -> str:
-        """The source of the run length."""
+        """Of the run length."""
         return self._trainings.source
 
     @property
@@ -40,11 +40,11 @@ class SetTrainings:
         return [script.seconds for script in self._scripts.values()]
 
     def when_run_starts(self, run: int, action: Callable[[float], object]) -> None:
-        """Call `action` with the expected seconds at the start of a run's first attempt."""
+        """Call `action` with the expected seconds at a run's first start."""
         self._starts.setdefault(run, []).append(action)
 
     def when_run_is_prepared(self, run: int, action: Callable[[], object]) -> None:
-        """Call `action` when nodes are asked to get ready for a run's first attempt."""
+        """Call `action` when nodes first prepare a run."""
         self._before.setdefault(run, []).append(action)
 
     def prepare(self, run: int) -> None:

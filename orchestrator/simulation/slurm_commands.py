@@ -54,12 +54,8 @@ def squeue(cluster: Controller, call: Call) -> Reply:
         for job in sorted(jobs, key=slurm_words.queue_order)
     ]
     if "noheader" not in options:
-        lines.insert(
-            0,
-            slurm_words.row(
-                form, {letter: head for letter, (head, _) in slurm_words.QUEUE_CELLS.items()}
-            ),
-        )
+        heads = {letter: head for letter, (head, _) in slurm_words.QUEUE_CELLS.items()}
+        lines.insert(0, slurm_words.row(form, heads))
     return Reply(0, "".join(f"{line}\n" for line in lines))
 
 

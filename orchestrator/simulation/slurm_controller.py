@@ -1,4 +1,4 @@
-"""The controller of a simulated cluster: queue, jobs, and nodes that fail and return."""
+"""The controller of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from orchestrator.simulation.slurm_queue import JobQueue
 from orchestrator.simulation.slurm_request import SlurmRequest, Submitter
 
 TICK_S = 30.0
-"""slurmctld checks time limits this often (PERIODIC_TIMEOUT of controller.c)."""
+"""Between checks of time limits (PERIODIC_TIMEOUT of controller.c)."""
 REQUEUED_AFTER_S = 121.0
 """Until the credentials of its first start have expired (job_mgr.c)."""
 CHECK_S = 1.0
-"""How often slurmd checks an ended job's processes; a real slurmd slows down after ten seconds."""
+"""Between checks of an ended job's processes; a real slurmd slows down after ten seconds."""
 PURGE_S = 60.0
 """PURGE_JOB_INTERVAL"""
 
@@ -35,8 +35,7 @@ class SlurmConf:
 
 
 class Controller:
-    """slurmctld with its slurmds. Public methods: mishaps, and acts of operators and other
-    users."""
+    """slurmctld with its slurmds. Public methods: mishaps, and acts of operators and users."""
 
     def __init__(
         self,
@@ -48,7 +47,6 @@ class Controller:
     ) -> None:
         self.engine, self.runner, self.conf = engine, runner, conf or SlurmConf()
         self.answer_s = (0.02, 0.3)
-        """Shortest and longest."""
         self.nodes = {node: SimNode(node) for node in nodes}
         self.queue = JobQueue(self.nodes, self.conf.max_time_s, first_job_id)
         self._absent_until = 0.0
@@ -59,13 +57,13 @@ class Controller:
         return self.queue.jobs
 
     def keep_jobs(self, seconds: float) -> None:
-        """Remember ended jobs for so long (MinJobAge)."""
+        """Set MinJobAge."""
         self.conf = replace(self.conf, min_job_age_s=seconds)
 
     # ---- time ----
 
     def _later(self, seconds: float, action: Callable[[], object]) -> Timer:
-        """Schedule an action of slurmctld, at the earliest when it is back up."""
+        """Schedule an action of slurmctld, once it is up."""
         return self.engine.after(seconds, lambda: self._when_present(action))
 
     def _when_present(self, action: Callable[[], object]) -> None:
@@ -103,7 +101,7 @@ class Controller:
         self._forget_later(job)
 
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
-        """Queue another user's job on these nodes for `seconds`."""
+        """Queue another user's job on these nodes."""
         request = SlurmRequest(
             "other",
             Submitter("other", 1999),
@@ -129,7 +127,7 @@ class Controller:
         for job, nodes in self.queue.startable(self.engine.wall_ms):
             self._start(job, nodes)
 
-    # ---- the life of a job ----
+    # ---- jobs ----
 
     def _start(self, job: SimJob, nodes: list[str]) -> None:
         job.start(nodes, self.conf.name, self.engine)
@@ -149,7 +147,7 @@ class Controller:
         if warning is not None:
             batch_only, number, lead_s = warning
             send = self._signal_batch if batch_only else self._signal_steps
-            early_s = self.engine.between(0.0, TICK_S)  # slurmctld warns early rather than late
+            early_s = self.engine.between(0.0, TICK_S)  # slurmctld warns early
             self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: send(job, number))
         late_s = self.engine.between(0.0, TICK_S)
         self._later_for(
@@ -178,7 +176,7 @@ class Controller:
             self.runner.signal(reached, number, batch_only=batch_only)
 
     def ended(self, job_id: str, status: int) -> None:
-        """Handle a batch script's end, by a signal if `status` is negative."""
+        """Handle a batch script's end; a negative `status` is a signal's number."""
         job = self.jobs.get(job_id)
         if job is not None:
             node, restarts = self.nodes[job.batch_host], job.restarts
@@ -231,7 +229,7 @@ class Controller:
         self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job))
 
     def _settle(self, job: SimJob) -> None:
-        """Release nodes without processes; check the others again."""
+        """Release nodes without processes."""
         left = set() if job.request.other else set(self.runner.left(job))
         silent = {name for name in job.completing if self.nodes[name].silent}
         job.keep_completing(left | silent)
@@ -255,7 +253,7 @@ class Controller:
         else:
             self.queue.forget(job)
 
-    # ---- requests of users and operators ----
+    # ---- requests ----
 
     def cancel(self, job: SimJob) -> None:
         """End a job as plain scancel does."""
@@ -267,7 +265,7 @@ class Controller:
                 self._completed(job)
 
     def signal(self, job: SimJob, number: int, *, to: str) -> None:
-        """Signal "batch", the batch script alone, "steps", or "all"."""
+        """`to`: "batch" (the batch script alone), "steps", or "all"."""
         send = (
             self._signal_steps
             if to == "steps"
@@ -307,7 +305,7 @@ class Controller:
         return True
 
     def unsuspend(self, job: SimJob) -> bool:
-        """Return False if it is not suspended. Its time limit did not run meanwhile."""
+        """Return False if it is not suspended."""
         if job.state != "SUSPENDED":
             return False
         job.resume(self.engine)
@@ -340,21 +338,19 @@ class Controller:
             self._end(job, "PREEMPTED", terms=terms)
 
     def shorten(self, job: SimJob, left_s: float) -> None:
-        """Leave `left_s` of its time limit."""
         if job.state == "RUNNING":
             job.shorten(left_s, self.engine.now)
             self._watch_limit(job)
 
     def purge(self) -> None:
-        """Forget ended jobs at once from now on (MinJobAge 0)."""
+        """Forget ended jobs at once from here on."""
         self.keep_jobs(0.0)
         self.queue.forget_ended()
 
     # ---- nodes ----
 
     def node_down(self, name: str) -> None:
-        """Cut a node off, or kill it. slurmctld notices later: allocated*, then down* after
-        SlurmdTimeout."""
+        """Cut a node off, or kill it: allocated* later, down* after SlurmdTimeout."""
         node, timeout_s = self.nodes[name], self.conf.slurmd_timeout_s
         node.fall_silent()
         missed_s = self.engine.between(0.0, timeout_s / 3) + self.engine.between(2.0, 15.0)
@@ -362,8 +358,7 @@ class Controller:
         self._later_on(node, timeout_s + missed_s, lambda: self._lost(node, "Not responding"))
 
     def set_down(self, name: str, reason: str = "fault") -> None:
-        """Take an answering node out of service, as an operator: jobs lose it, and fail without a
-        batch host."""
+        """Take an answering node from its jobs, which fail without a batch host."""
         node = self.nodes[name]
         self._lost(node, reason)
         for job in node.orphans:
@@ -379,7 +374,7 @@ class Controller:
         self._schedule_soon()
 
     def node_up(self, name: str, *, rebooted: bool = False) -> None:
-        """Bring a node back, with its processes unless `rebooted`; its slurmd registers later."""
+        """Bring a node back, with its processes unless `rebooted`."""
         node = self.nodes[name]
         node.rejoin()
         self._later_on(
@@ -432,7 +427,7 @@ class Controller:
             self._end_on(job, node)
 
     def _end_on(self, job: SimJob, node: SimNode) -> None:
-        """End the rest of a job on a lost node; gently if it is over."""
+        """End a job's processes on a lost node; gently if it is over."""
         if not job.alive:
             self._send(self._reached(job, [node.name]), signal.SIGTERM)
         wait_s = 0.0 if job.alive else self.conf.kill_wait_s

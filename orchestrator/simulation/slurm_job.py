@@ -1,4 +1,4 @@
-"""The life of a simulated job, and the interface of the job runner."""
+"""The life of a simulated job; the interface of the job runner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class JobTimes:
 
     submit_ms: int = 0
     begin_ms: int = 0
-    """The earliest start."""
     start_ms: int = 0
     end_ms: int = 0
     preempt_ms: int = 0
@@ -34,7 +33,7 @@ class JobTimes:
 
 @dataclass(eq=False)
 class SimJob:
-    """Its methods change the record alone: the controller acts on nodes and processes."""
+    """Its methods change this record alone."""
 
     id: str
     request: SlurmRequest
@@ -47,7 +46,6 @@ class SimJob:
     """Without COMPLETING: see `completing`."""
     reason: str = "None"
     exit_code: tuple[int, int] = (0, 0)
-    """Status and signal."""
     nodes: list[str] = field(default_factory=list)
     """Now or at its end; the first at its start is `batch_host`."""
     batch_host: str = ""
@@ -68,21 +66,19 @@ class SimJob:
 
     @property
     def shown(self) -> str:
-        """Return the state as Slurm's commands show it."""
+        """Return the state in Slurm's commands."""
         return "COMPLETING" if self.completing else self.state
 
     def run_s(self, now: float) -> float:
-        """Return its running time without suspensions."""
+        """Without suspensions."""
         times = self.times
         return times.ran_s + (now - times.began_s if self.state == "RUNNING" else 0.0)
 
     def reached(self, nodes: Sequence[str], *, script: bool = True) -> SimJob:
-        """Return a copy with only these nodes, and without batch host if its `script` is spared."""
+        """Return a copy with only these nodes; without `script`, it spares the batch script."""
         part = copy(self)
         part.nodes, part.batch_host = list(nodes), self.batch_host if script else ""
         return part
-
-    # ---- queue ----
 
     def queue(self, wall_ms: int) -> None:
         self.times.submit_ms = wall_ms
@@ -104,10 +100,8 @@ class SimJob:
         """Change its request, as `scontrol update` does."""
         self.request = replace(self.request, **changes)
 
-    # ---- on its nodes ----
-
     def start(self, nodes: list[str], cluster: str, engine: Engine) -> None:
-        """Start on `nodes`, with Slurm's variables for the batch script."""
+        """Start with Slurm's variables for the batch script."""
         self.state, self.nodes, self.batch_host = "RUNNING", nodes, nodes[0]
         times, self.life = self.times, self.life + 1
         times.start_ms, times.end_ms = engine.wall_ms, 0
@@ -125,26 +119,22 @@ class SimJob:
         self.times.began_s, self.times.suspend_ms = engine.now, engine.wall_ms
 
     def wake(self) -> bool:
-        """End a stop by SIGSTOP. Return whether it was stopped."""
+        """Return whether it was stopped."""
         stopped, self.stopped = self.stopped, False
         return stopped
 
     def shorten(self, left_s: float, now: float) -> None:
-        """Leave `left_s` of its time limit."""
         self.amend(time_limit_s=self.run_s(now) + left_s)
         self.life += 1
 
     def preempt(self, wall_ms: int) -> None:
         self.times.preempt_ms = wall_ms
 
-    # ---- its end ----
-
     def exit(self, status: int) -> None:
-        """Note its batch script's end, by a signal if `status` is negative."""
+        """A negative `status` is a signal's number."""
         self.exit_code = (status, 0) if status >= 0 else (0, -status)
 
     def cancel(self, wall_ms: int) -> None:
-        """Cancel it in the queue."""
         self.state = "CANCELLED"
         self.times.start_ms = self.times.end_ms = wall_ms
 
@@ -156,18 +146,17 @@ class SimJob:
         self.state, self.reason, self.restarts = "PENDING", "None", self.restarts + 1
 
     def complete_on(self, nodes: list[str]) -> None:
-        """Start to end its processes on `nodes`."""
+        """Start to end on `nodes`."""
         self.life, self.completing = self.life + 1, nodes
 
     def keep_completing(self, nodes: Collection[str]) -> None:
-        """Release all nodes but these."""
         self.completing = [name for name in self.completing if name in nodes]
 
     def complete(self) -> None:
         self.life += 1
 
     def queue_again(self, wall_ms: int, after_s: float) -> None:
-        """Wait for its next start, at the earliest in `after_s`."""
+        """Queue it for a start in `after_s` or later."""
         self.nodes, self.reason, times = [], "BeginTime", self.times
         times.submit_ms, times.suspend_ms = wall_ms, 0
         times.begin_ms = wall_ms + int(after_s * 1000)
@@ -180,18 +169,17 @@ class Runner(Protocol):
     """
 
     def start(self, job: SimJob) -> None:
-        """Start the batch script on `job.batch_host`, with `job.env`."""
+        """Start the batch script on `job.batch_host` with `job.env`."""
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
-        """Signal every process on `job.nodes`, or only the batch script, which gets it only if
-        `job.batch_host` is in `job.nodes`.
-        """
+        """Signal every process on `job.nodes`, or the batch script alone, if `job.nodes` has its
+        host."""
 
     def kill(self, job: SimJob) -> None:
-        """Kill its processes on `job.nodes`, batch script included."""
+        """Kill its processes on `job.nodes`."""
 
     def left(self, job: SimJob) -> Collection[str]:
-        """Return the nodes with processes of the job."""
+        """Return nodes with its processes."""
         return ()
 
 

@@ -23,7 +23,7 @@ class SimNode:
     unheard: list[Callable[[], object]] = field(default_factory=list)
     """Its slurmd's reports for later."""
     orphans: list[SimJob] = field(default_factory=list)
-    """Jobs that have lost it, but may still have processes here."""
+    """Jobs that lost it, perhaps with processes here."""
 
     @property
     def sound(self) -> bool:
@@ -34,18 +34,16 @@ class SimNode:
         self.silent, self.life = True, self.life + 1
 
     def rejoin(self) -> None:
-        """Void plans for the silent node: its slurmd registers soon."""
         self.life += 1
 
     def miss(self) -> None:
-        """Notice that its slurmd does not answer."""
         self.unanswered = True
 
     def mark_down(self, reason: str) -> None:
         self.down, self.unanswered, self.reason = True, self.silent, reason
 
     def register(self) -> list[Callable[[], object]]:
-        """Answer again; return the reports kept for this moment."""
+        """Answer again; return the kept reports."""
         self.silent = self.unanswered = self.down = False
         self.reason = self.reason if self.drained else ""
         reports, self.unheard = self.unheard, []

@@ -1,4 +1,4 @@
-"""The queue of a simulated cluster: which jobs may start, and on which nodes."""
+"""The queue of a simulated cluster: jobs that may start, and their nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JobQueue:
         self, nodes: Mapping[str, SimNode], max_time_s: float | None, first_job_id: int
     ) -> None:
         self.jobs: dict[str, SimJob] = {}
-        """Not those that Slurm has forgotten."""
+        """Without forgotten jobs."""
         self.every_job: list[SimJob] = []
         self.next_id = first_job_id
         self.planned: Collection[str] = ()
@@ -37,10 +37,8 @@ class JobQueue:
     def forget_ended(self) -> None:
         self.jobs = {name: job for name, job in self.jobs.items() if job.alive or job.completing}
 
-    # ---- starts ----
-
     def startable(self, wall_ms: int) -> Iterator[tuple[SimJob, list[str]]]:
-        """Yield jobs to start, with nodes; others wait behind the first without nodes."""
+        """Yield jobs with their nodes; others wait behind the first without nodes."""
         self.planned, full = (), False
         queue = [job for job in self.jobs.values() if job.state == "PENDING" and not job.completing]
         for job in sorted(queue, key=lambda job: (-job.request.priority, int(job.id))):
@@ -54,7 +52,7 @@ class JobQueue:
                     job.wait(self._shortage(job))
 
     def obstacle(self, job: SimJob, wall_ms: int) -> str:
-        """Return why a job may not start whatever is free, or ""."""
+        """Return why a job may not start even on free nodes, or ""."""
         if job.held:
             return job.held
         if job.request.nodes > len(self._nodes):
@@ -85,10 +83,8 @@ class JobQueue:
         fits = {"afterok": other.state == "COMPLETED", "afternotok": other.state != "COMPLETED"}
         return "" if fits.get(kind, True) else "never"
 
-    # ---- nodes ----
-
     def usable(self, job: SimJob) -> list[str]:
-        """Return its possible nodes, free or not, in the cluster's order."""
+        """Return its possible nodes, free or not, in cluster order."""
         return [name for name in self._nodes if name not in job.request.exclude]
 
     def _free(self, job: SimJob) -> list[str]:

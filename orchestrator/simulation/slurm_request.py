@@ -1,4 +1,4 @@
-"""A request for a job: script, nodes, time, conditions."""
+"""A request for a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BatchScript:
     """At submission: Slurm runs that copy."""
     workdir: str = ""
     submit_dir: str = ""
-    """Working directory of sbatch."""
+    """Of sbatch."""
     output: str = ""
     append: bool = False
 
@@ -46,7 +46,7 @@ class SlurmRequest:
     no_kill: bool = False
     requeue: bool = True
     warning: tuple[bool, int, float] | None = None
-    """--signal: to the batch script alone, number, seconds before the limit."""
+    """--signal: batch script alone, number, seconds before the limit."""
     held: str = ""
     """The displayed reason."""
     comment: str = ""

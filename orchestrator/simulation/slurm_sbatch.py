@@ -141,8 +141,7 @@ def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
 
 
 def _available(cluster: Controller, job: SimJob) -> bool:
-    """Return whether the cluster could ever start it. A job for more nodes than exist waits all the
-    same."""
+    """Return whether it may start some time. A job for more nodes than exist waits all the same."""
     usable, wanted = cluster.queue.usable(job), job.request.nodes
     enough = wanted <= len(usable) or wanted > len(cluster.nodes)
     return enough and set(job.request.nodelist) <= set(usable)

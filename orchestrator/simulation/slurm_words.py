@@ -78,8 +78,6 @@ def left_s(job: SimJob, cluster: Controller) -> float | None:
     return None if limit_s is None else limit_s - job.run_s(cluster.engine.now)
 
 
-# ---- squeue ----
-
 Cell = Callable[[SimJob, Controller, Mapping[str, str]], object]
 QUEUE_CELLS: dict[str, tuple[str, Cell]] = {
     "A": ("JOBID", lambda job, *_: job.id),
@@ -122,7 +120,7 @@ def queue_line(job: SimJob, form: str, cluster: Controller, env: Mapping[str, st
 
 
 def queue_order(job: SimJob) -> tuple[str, int]:
-    """Sort as squeue does: by state, then by priority, which falls from job to job."""
+    """Sort as squeue: by state, then by priority, which falls from job to job."""
     return job.shown, int(job.id)
 
 
@@ -214,9 +212,6 @@ def _dependency(job: SimJob) -> str:
         ",".join(f"{kind}:{job_id}(unfulfilled)" for kind, job_id in job.request.dependency)
         or "(null)"
     )
-
-
-# ---- nodes ----
 
 
 def node_state(node: SimNode, cluster: Controller) -> str:
