@@ -381,7 +381,7 @@ class Model:
         if number == signal.SIGKILL:
             process.kill()
         elif number == signal.SIGSTOP:
-            process.stopped = True
+            process.stop()
         elif number == signal.SIGCONT:
             process.resume()
         else:

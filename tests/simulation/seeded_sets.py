@@ -190,7 +190,7 @@ COMES_LATE_S = 1200.0, 7200.0
 def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     """Draw what is no fault and differs: clocks, caches of storage, how a training logs and ends, when its owner is back."""
     dice = random.Random(f"{seed}/surroundings")
-    world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
+    world.server.step_clock(dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0)))
     logs_on = dice.choice((0, 0, 0, 1, 2))
     misses = (
         set()

@@ -143,7 +143,7 @@ def test_a_signal_in_the_moment_in_which_the_last_run_ends(sets: Sets) -> None:
     """The loop finds both at once: the set has all of its results, whatever was asked for."""
     world = sets.make(nexp=1).start().running(1)
     loop = world.jobs.loops[world.last_job.id].process
-    loop.stopped = True
+    loop.stop()
     world.signal(signal.SIGTERM)
     world.wait(2 * RUN_S)
     loop.resume()
@@ -201,7 +201,7 @@ def test_the_loop_is_killed_in_front_of_any_step(sets: Sets, step: int, stride: 
         world = sets.make(nodes=1, nexp=2).start()
         world.play_until(lambda world=world: bool(world.jobs.loops))
         loop = next(iter(world.jobs.loops.values())).process
-        loop.dies_at = loop.steps + step
+        loop.die_at(loop.steps + step)
         if world.end() == 0:
             break  # it has fewer steps
         if not world.missing():
