@@ -16,8 +16,8 @@ from pathlib import Path
 
 from orchestrator.model import Entry, Site, load_entry
 from orchestrator.simulation.faults import parse
-from orchestrator.simulation.play import Rendered
 from orchestrator.simulation.rehearsal import make_plan, rehearse
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.simulation.trials import Failures, run_trials
 
 RUNS = 10

@@ -3,14 +3,15 @@
 The real loop, decisions and commands run in it, through `World` (onnode/kernel/world.py). Nothing
 waits: time rises from event to event.
 
-    engine      the heap of events; processes and their deaths
-    storage     the file server as each host sees it, and its failures; parts: storage_*
+    engine      the heap of events; processes
+    storage     the file server as each host sees it; parts: storage_*
     slurm       a cluster that answers Slurm's commands in text; parts: slurm_*
-    nodes       an agent's answers to the loop (orchestrator/onnode/agent)
+    nodes       agents (orchestrator/onnode/agent); parts: agent_parts, machine, node_run
     training    a training's output, drawn from published results
-    host        the worlds of the loop and of a command
+    host        the loops of jobs
+    desk        the user's commands
     faults      sentences such as `node 3 dies in run 4`, and their effects
-    play        a whole set, from `submit` to its score
-    rehearsal   a planned set with faults; trials: many of them, with nodes that fail at random
+    play        a set, from `submit` to its score; parts: rendered, set_trainings
+    rehearsal   a planned set with faults; trials: many sets with random failures
     invariants  properties of every set
 """

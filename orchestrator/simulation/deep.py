@@ -1,6 +1,6 @@
-"""The bandwidth test in a simulation, with the messages of onnode/agent/deep.py.
+"""The bandwidth test, with the messages of onnode/agent/deep.py.
 
-Links reach the bandwidth expected by the site or the fabric; those of a slow node are slow.
+Links have the bandwidth of the site or the fabric; those of a slow node are slow.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.onnode.policy.bandwidth import Search
-from orchestrator.simulation.nodes import Agent, Machine
+from orchestrator.simulation.agent_parts import AgentPost
+from orchestrator.simulation.machine import Machine
+from orchestrator.simulation.node_run import Part
+from orchestrator.simulation.nodes import Agent
 
 BYTES = 512 << 20
 MEASURES_S = 5.0, 30.0
@@ -19,21 +22,19 @@ UNKNOWN_MBPS = 1000
 
 
 class MeasuringAgent(Agent):
-    machines: Mapping[str, Machine] = {}
-    """By name."""
+    def __init__(
+        self, post: AgentPost, machines: Mapping[str, Machine], running: list[Agent]
+    ) -> None:
+        super().__init__(post, lambda run: Part(), running)
+        self._machines = machines
 
     def _begin(self) -> None:
-        self._next(
-            self.pace.container if self.settings.engine != "none" else self.pace.start,
-            self._can_measure,
-        )
+        self._next(self._start_span, self._can_measure)
 
     def _can_measure(self) -> None:
-        if self.settings.engine != "none":
-            if text := self._missing_image or self.machine.broken_container:
-                return self.fail("container", text)
-            self.machine.containers.add(self.owner)
-        self.say("deep-ready", self.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_600, "")
+        if text := self.container.missing_image or self.container.start():
+            return self.fail("container", text)
+        self.say("deep-ready", self._settings.gpus_per_node, 0, f"{self.name}.cluster", 29_600, "")
 
     def hear(self, message: Mapping[str, Any]) -> None:
         self.watch.reset()
@@ -45,7 +46,7 @@ class MeasuringAgent(Agent):
 
     def _meet(self, group: list[str], message: Mapping[str, Any]) -> None:
         """Measure; if a node is missing, wait until the limit."""
-        gone = [name for name in group if not self.machines[name].up]
+        gone = [name for name in group if not self._machines[name].up]
         if gone:
             late = float(message["limit"])
             self._next(
@@ -60,14 +61,14 @@ class MeasuringAgent(Agent):
 
     def _mbps(self, group: list[str]) -> int:
         """Return MB/s: a ring is as fast as its slowest member."""
-        search = Search(list(self.machines), self.settings)
+        search = Search(list(self._machines), self._settings)
         usual = search.reference()[0] or UNKNOWN_MBPS
         return max(
             1,
             int(
                 usual
-                * self.engine.between(0.92, 0.97)
-                / max(self.machines[name].slow for name in group)
+                * self.process.engine.between(0.92, 0.97)
+                / max(self._machines[name].slow for name in group)
             ),
         )
 

@@ -1,4 +1,4 @@
-"""Virtual time: a heap of events, and processes that can be killed between any two steps."""
+"""Virtual time: a heap of events, and processes that can be killed between two steps."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from heapq import heappop, heappush
 
 Action = Callable[[], object]
 MEETS_S = 0.02
-"""The longest time between two steps of a process that others may meet."""
+"""The longest time between two steps while several strands are alive."""
 NEVER = float("inf")
 START_MS = 1_790_000_000_000
 """Any date, but always the same."""
 
 
 class Killed(BaseException):
-    """The running process is dead. Not an Exception: only `finally` may notice it."""
+    """The running process is dead. Not an Exception: only `finally` notices it."""
 
 
 class Stuck(Exception):
-    """Nothing will happen again, or no end is in sight."""
+    """Nothing happens any more, or no end is in sight."""
 
 
 @dataclass(eq=False, slots=True)
@@ -39,7 +39,7 @@ class Timer:
 
 @dataclass(eq=False, slots=True)
 class SimProcess:
-    """A process on a host. Its code runs only inside its own events, one event at a time.
+    """A process on a host. Its code runs inside its own events, one at a time.
 
     `steps` counts its calls to the world. It dies before step `dies_at`, and pauses for `stops_s`
     before step `stops_at`, or soon after. Its death calls `deaths`.
@@ -58,8 +58,8 @@ class SimProcess:
     stops_at: float = NEVER
     stops_s: float = 0.0
     confirmed_at: float = -1.0
-    """Its last read of a lock. It never pauses at that moment: nothing could keep it from writing
-    too late between reading its lock and the next write."""
+    """Its last read of a lock. It never pauses at that moment: nothing could keep its next write
+    from being late."""
     strand: Strand | None = None
     """None: it uses the stack of its event."""
     inbox: deque[Action] = field(default_factory=deque)
@@ -80,8 +80,24 @@ class SimProcess:
             self.stops_at = NEVER
             self.engine.pause(self, self.stops_s)
 
+    def die_at(self, step: float) -> None:
+        """Before this step."""
+        self.dies_at = step
+
+    def stop_at(self, step: float, seconds: float) -> None:
+        """Before this step, or soon after."""
+        self.stops_at, self.stops_s = step, seconds
+
+    def confirm(self) -> None:
+        """Note a read of a lock."""
+        self.confirmed_at = self.engine.now
+
+    def exit(self) -> None:
+        """Without `deaths`."""
+        self.alive = False
+
     def kill(self) -> None:
-        """End it as SIGKILL does."""
+        """As SIGKILL."""
         if self.alive:
             self.alive = False
             self.inbox.clear()
@@ -89,11 +105,15 @@ class SimProcess:
                 self.engine.after(0.0, action)
 
     def after(self, seconds: float, action: Action) -> Timer:
-        """Schedule `action`, void if the process is dead by then."""
+        """Schedule `action`, void after its death."""
         return self.engine.after(seconds, action, self)
 
+    def stop(self) -> None:
+        """As SIGSTOP."""
+        self.stopped = True
+
     def resume(self) -> None:
-        """Continue after SIGSTOP."""
+        """As SIGCONT."""
         self.stopped = False
         self.engine.deliver(self)
 
@@ -101,8 +121,8 @@ class SimProcess:
 class Strand:
     """Code of a process on its own stack, so commands can interleave at any step.
 
-    Exactly one thread runs at a time, in the order of the heap: a seed always gives the same order.
-    While several strands are alive, each waits a moment before each step.
+    One thread runs at a time, in the order of the heap, which a seed decides. While several strands
+    are alive, each waits a moment before each step.
     """
 
     def __init__(self, process: SimProcess, action: Action) -> None:
@@ -110,7 +130,7 @@ class Strand:
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._error: BaseException | None = None
         self.over = self.runs = False
-        """`runs`: this code runs now. A beat of its process uses the stack of its event."""
+        """`runs`: now. A beat of its process uses its event's stack."""
         process.strand = self
         process.deaths.append(self.resume)
         process.engine.strands += 1
@@ -143,20 +163,20 @@ class Strand:
             raise self._error
 
     def wait(self, seconds: float) -> None:
-        """Let others run. Only its own code may call this."""
+        """Let others run; for its own code alone."""
         self._process.after(seconds, self.resume)
         self._back.release()
         self._go.acquire()
 
     def end(self) -> None:
-        """Unwind it, as if its process were killed."""
+        """Unwind it, as if killed."""
         self._process.alive = False
         while not self.over:
             self.resume()
 
 
 class Engine:
-    """The clock and the heap. `now` counts seconds from 0; all chance comes from `random`."""
+    """The clock (`now`: seconds from 0) and the heap. All chance comes from `random`."""
 
     def __init__(self, seed: int, start_ms: int = START_MS) -> None:
         self.seed, self.start_ms = seed, start_ms
@@ -168,8 +188,6 @@ class Engine:
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000
-
-    # ---- time ----
 
     @property
     def wall_ms(self) -> int:
@@ -185,8 +203,6 @@ class Engine:
     def between(self, low: float, high: float) -> float:
         return self.random.uniform(low, high)
 
-    # ---- processes ----
-
     def process(self, name: str, host: str) -> SimProcess:
         self._pids += 1
         self.processes = [process for process in self.processes if process.alive]
@@ -194,7 +210,7 @@ class Engine:
         return self.processes[-1]
 
     def perform(self, process: SimProcess | None, action: Action) -> None:
-        """Run `action`: later if `process` is busy or stopped, never if dead."""
+        """Run `action`; later if `process` is busy or stopped, never if dead."""
         if process is None:
             action()
         elif process.busy or process.stopped:
@@ -204,7 +220,7 @@ class Engine:
             try:
                 action()
             except Killed:
-                if process.alive:  # killed by an event of another process, further up
+                if process.alive:  # another process further up was killed
                     raise
             finally:
                 process.busy = False
@@ -231,13 +247,10 @@ class Engine:
     def skip(self, seconds: float) -> None:
         """Let time pass without events: everything due meanwhile is late.
 
-        For short delays: while a process waits in `pause`, others run on top of its stack, and it
-        continues only after the last. Two processes waiting for each other would not meet as they
-        really do.
+        For short delays: in `pause`, others run on top of the process's stack, and it continues
+        after the last. Two waiting processes would not meet as they really do.
         """
         self.now += max(0.0, seconds)
-
-    # ---- running ----
 
     def turn(self, until: float = NEVER) -> bool:
         """Run the next event due by `until`. Return whether it ran."""

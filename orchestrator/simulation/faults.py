@@ -1,4 +1,4 @@
-"""Faults: sentences such as `node 3 dies in run 4`, and their effects on a simulated world.
+"""Faults: sentences such as `node 3 dies in run 4`, and their effects.
 
 SUBJECT EVENT [for DURATION] [in | before | at the end of run R [after DURATION] | at DURATION]
 
@@ -13,7 +13,6 @@ docs/rehearse.md lists the events.
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.simulation.engine import NEVER
+from orchestrator.simulation.storage_crash import cut
 
 if TYPE_CHECKING:
     from orchestrator.simulation.engine import SimProcess
@@ -44,20 +44,20 @@ _SENTENCE = re.compile(
 )
 _NODE = re.compile(r"\bnode ([0-9]+)\b")
 STOPS_S = 150.0
-"""Longer than a lease holder's allowed silence."""
+"""Longer than a lease allows."""
 MOST_S = 100 * 365 * 86400.0
 UNSENT_BYTES = 200
 BACK_S = 3600.0
 """Until a dead node is back."""
 REBOOTED_S = 120.0
-"""A host whose job Slurm requeues: within SlurmdTimeout, thus never marked down."""
+"""For a requeued job's host: within SlurmdTimeout, thus never marked down."""
 DOWN_S = 1.0
-"""An answering node set down returns at once to a Slurm with ReturnToService=2."""
+"""With ReturnToService=2 an answering node returns at once."""
 GIVEN_UP_S = 1800.0
-"""A batch host out of Slurm's reach, its job cancelled."""
+"""Of an unreachable batch host."""
 SET_BACK_S = 365 * 86400.0
-"""A server without a time source starts with the date of its firmware."""
-NODES_BACK_MS = 2 * 86_400_000
+"""Without a time source a server starts with its firmware's date."""
+NODE_AHEAD_MS, NODES_BACK_MS = 3_600_000, 2 * 86_400_000
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ Happens = Callable[["Simulation", Fault, "list[str]"], None]
 
 def plant(world: Simulation, fault: Fault) -> None:
     if fault.run and fault.when == "before":
-        world.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
+        world.trainings.when_run_is_prepared(fault.run, lambda: _start(world, fault, 0.0))
     elif fault.run:
-        world.when_run_starts(fault.run, lambda expected_s: _start(world, fault, expected_s))
+        world.trainings.when_run_starts(fault.run, partial(_start, world, fault))
     else:
         world.engine.after(max(0.0, fault.at_s), lambda: happen(world, fault))
 
@@ -206,9 +206,8 @@ def _lose_unsent(world: Simulation, node: str) -> None:
         if job.batch_host == node and world.run_set is not None:
             path = world.run_set.layout.events(job.id)
             size = path.stat().st_size if path.exists() else 0
-            os.truncate(
-                path, size - world.engine.random.randrange(min(size, UNSENT_BYTES))
-            ) if size else None
+            if size:
+                cut(path, size - world.engine.random.randrange(min(size, UNSENT_BYTES)))
 
 
 def _back(world: Simulation, node: str) -> None:
@@ -223,16 +222,16 @@ def _batch_host_dies(world: Simulation, fault: Fault, numbers: list[str]) -> Non
 
 
 def _batch_host_dies_and_is_requeued(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Requeue as JobRequeue=1 and --requeue do, when the host registers anew. Once Slurm has marked
-    it down, --no-kill keeps the job running without it instead."""
+    """Requeue as --requeue does, when the host registers anew. Once it is marked down, --no-kill
+    keeps the job running without it."""
     for job in world.live():
         if job.nodes:
-            job.requeue = True
+            job.amend(requeue=True)
             _power_cycle(world, job.nodes[0], fault.for_s or REBOOTED_S)
 
 
 def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Silence its slurmd: its processes run on, and Slurm cannot end them."""
+    """Silence its slurmd: Slurm cannot end its processes."""
     for job in world.live():
         if job.nodes:
             node = job.nodes[0]
@@ -241,7 +240,7 @@ def _batch_host_cut_off(world: Simulation, fault: Fault, numbers: list[str]) -> 
 
 
 def _job_given_up(*, frozen: bool) -> Happens:
-    """Slurm cannot reach the batch host; its loop lives on, or is frozen meanwhile."""
+    """Slurm cannot reach the batch host; `frozen`: nor does its loop run."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
@@ -254,7 +253,7 @@ def _job_given_up(*, frozen: bool) -> Happens:
                     if frozen and process.host == node and process.alive
                 ]
                 for process in halted:
-                    process.stopped = True
+                    process.stop()
                 world.engine.after(
                     fault.for_s or GIVEN_UP_S, partial(_reached_again, world, node, halted)
                 )
@@ -270,30 +269,29 @@ def _reached_again(world: Simulation, node: str, halted: Sequence[SimProcess]) -
 
 
 def _set_down(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Take an answering node from its job, and kill its tasks."""
+    """Take an answering node from its job."""
     node = _node(world, numbers[0])
     if world.machines[node].up:
-        for agent in list(world.machines[node].agents):
+        for agent in list(world.jobs.agents[node]):
             world.jobs.stall(agent)
         world.cluster.set_down(node)
         world.engine.after(fault.for_s or DOWN_S, partial(world.cluster.node_up, node))
 
 
 def _agent_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for agent in list(world.machines[_node(world, numbers[0])].agents):
+    for agent in list(world.jobs.agents[_node(world, numbers[0])]):
         agent.process.kill()
         world.jobs.stall(agent)
 
 
 def _agent_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for agent in world.machines[_node(world, numbers[0])].agents:
-        process = agent.process
-        process.stopped = True
-        world.engine.after(fault.for_s or 60.0, process.resume)
+    for agent in world.jobs.agents[_node(world, numbers[0])]:
+        agent.process.stop()
+        world.engine.after(fault.for_s or 60.0, agent.process.resume)
 
 
 def _container_lost(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for agent in list(world.machines[_node(world, numbers[0])].agents):
+    for agent in list(world.jobs.agents[_node(world, numbers[0])]):
         if agent.ready:
             agent.process.after(0.0, agent.lose_container)
             world.jobs.stall(agent)
@@ -301,16 +299,16 @@ def _container_lost(world: Simulation, fault: Fault, numbers: list[str]) -> None
 
 def _slow(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     machine = world.machines[_node(world, numbers[0])]
-    machine.slow = 10.0
-    world.engine.after(fault.for_s or 1800.0, lambda: setattr(machine, "slow", 1.0))
+    machine.slow_down(10.0)
+    world.engine.after(fault.for_s or 1800.0, lambda: machine.slow_down(1.0))
 
 
 def _plant(
     world: Simulation, fault: Fault, number: str, name: str, value: object, good: object
 ) -> None:
     machine = world.machines[_node(world, number)]
-    setattr(machine, name, value)
-    world.engine.after(fault.for_s or BACK_S, lambda: setattr(machine, name, good))
+    machine.change(**{name: value})
+    world.engine.after(fault.for_s or BACK_S, lambda: machine.change(**{name: good}))
 
 
 def _refuses(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -339,21 +337,21 @@ def _fails_check(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 def _other_image(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    from orchestrator.simulation.nodes import Machine
+    from orchestrator.simulation.machine import NodeCondition
 
-    _plant(world, fault, numbers[0], "image", "sha256:" + "7" * 64, Machine.image)
+    _plant(world, fault, numbers[0], "image", "sha256:" + "7" * 64, NodeCondition.image)
 
 
 def _tag_moves(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    from orchestrator.simulation.nodes import Machine
+    from orchestrator.simulation.machine import NodeCondition
 
     for number in range(1, len(world.machines) + 1):
-        _plant(world, fault, str(number), "image", "sha256:" + "6" * 64, Machine.image)
+        _plant(world, fault, str(number), "image", "sha256:" + "6" * 64, NodeCondition.image)
 
 
 def _content_changes(part: str) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        from orchestrator.simulation.nodes import CONTENTS
+        from orchestrator.simulation.machine import CONTENTS
 
         changed = {**CONTENTS, part: "d" * 16}
         _plant(world, fault, numbers[0], "contents", changed, dict(CONTENTS))
@@ -363,46 +361,41 @@ def _content_changes(part: str) -> Happens:
 
 def _clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     machine = world.machines[_node(world, numbers[0])]
-    machine.clock_ms += 3_600_000
-    world.engine.after(
-        fault.for_s or BACK_S, lambda: setattr(machine, "clock_ms", machine.clock_ms - 3_600_000)
-    )
+    machine.step_clock(NODE_AHEAD_MS)
+    world.engine.after(fault.for_s or BACK_S, lambda: machine.step_clock(-NODE_AHEAD_MS))
 
 
 def _clocks(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Set them back at once, as a time server does."""
+    """As a time server does."""
 
     def step(by_ms: int) -> None:
         for machine in world.machines.values():
-            machine.clock_ms += by_ms
+            machine.step_clock(by_ms)
 
     step(-NODES_BACK_MS)
     world.engine.after(fault.for_s or BACK_S, lambda: step(NODES_BACK_MS))
 
 
 def _storage_clock(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.server.clock_s -= SET_BACK_S
+    world.server.step_clock(-SET_BACK_S)
     if fault.for_s:
-        world.engine.after(
-            fault.for_s, lambda: setattr(world.server, "clock_s", world.server.clock_s + SET_BACK_S)
-        )
+        world.engine.after(fault.for_s, lambda: world.server.step_clock(SET_BACK_S))
 
 
 def _floods(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    machine = world.machines[_node(world, numbers[0])]
-    for agent in machine.agents:
+    for agent in world.jobs.agents[_node(world, numbers[0])]:
         agent.flood()
     if fault.for_s:
         _plant(world, fault, numbers[0], "floods", True, False)
 
 
 def _forges(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    """Send a line that ends the next node, if the loop believes it."""
+    """End the next node, if the loop believes it."""
     name = _node(world, numbers[0])
     machines = list(world.machines)
     other = machines[(machines.index(name) + 1) % len(machines)]
-    for agent in world.machines[name].agents:
-        agent.write_line(f"left\t{other}\t".encode())
+    for agent in world.jobs.agents[name]:
+        agent.forge(other)
     if fault.for_s:
         _plant(world, fault, numbers[0], "forges", other, "")
 
@@ -414,7 +407,7 @@ _LAST_WORDS = "RuntimeError: HIP error: an illegal memory access was encountered
 
 def _ends(code: int, text: str) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        for agent in list(world.machines[_node(world, numbers[0])].agents):
+        for agent in list(world.jobs.agents[_node(world, numbers[0])]):
             if agent.run in world.jobs.runs() and agent.run is not None:
                 world.jobs.stall(agent)
                 run = agent.run
@@ -426,8 +419,7 @@ def _ends(code: int, text: str) -> Happens:
 def _hangs(*, deaf: bool) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for run in world.jobs.runs():
-            run.stall()
-            run.deaf = deaf
+            run.hang(deaf=deaf)
 
     return does
 
@@ -444,7 +436,7 @@ def _loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 def _loop_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
     for job in world.live():
         if loop := world.jobs.loops.get(job.id):
-            loop.process.stopped = True
+            loop.process.stop()
             world.engine.after(fault.for_s or 60.0, loop.process.resume)
 
 
@@ -454,19 +446,19 @@ def _loop_in_steps(*, killed: bool) -> Happens:
             if loop := world.jobs.loops.get(job.id):
                 process, step = loop.process, loop.process.steps + int(numbers[0])
                 if killed:
-                    process.dies_at = step
+                    process.die_at(step)
                 else:
-                    process.stops_at, process.stops_s = step, fault.for_s or STOPS_S
+                    process.stop_at(step, fault.for_s or STOPS_S)
 
     return does
 
 
 def _next_loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.jobs.begins = lambda loop: setattr(loop.process, "dies_at", float(numbers[0]))
+    world.jobs.at_next_loop(lambda loop: loop.process.die_at(float(numbers[0])))
 
 
 def _next_loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.jobs.begins = lambda loop: world.server.faults.once(loop.process, int(numbers[0]))
+    world.jobs.at_next_loop(lambda loop: world.server.faults.once(loop.process, int(numbers[0])))
 
 
 def _loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -488,7 +480,7 @@ def _scancel(world: Simulation, job: SimJob, fault: Fault) -> None:
 
 
 def _reservation_ends(world: Simulation, job: SimJob, fault: Fault) -> None:
-    """End it as by the time limit. Others have the nodes for `for_s`."""
+    """As the time limit; then others have the nodes for `for_s`."""
     nodes = list(job.nodes)
     world.cluster.shorten(job, 0.0)
     if fault.for_s and nodes:
@@ -508,7 +500,7 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
 
 
 AT_TIMES = 0.02
-"""The chance of a failing call. Closing a run takes about 80 calls."""
+"""The chance of a failing call; closing a run takes about 80."""
 
 
 def _storage_at_times(*processes: str) -> Happens:
@@ -524,14 +516,14 @@ def _cut(world: Simulation, fault: Fault, numbers: list[str]) -> None:
 
 
 LOOKS_S = 20.0
-"""How often to check whether damage can happen: between jobs, while runs are missing."""
+"""Between checks whether damage can happen: between jobs, while runs are missing."""
 
 
 def _damaged(*, empty: bool) -> Happens:
     """Lose or empty a file that the next job can restore."""
 
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        # A loop on a frozen host may come back and finish the set: no job would follow.
+        # A loop on a frozen host may come back, and finish the set.
         frozen = any(loop.ended_at == NEVER for loop in world.jobs.every_loop)
         if world.run_set is None or frozen or not world.idle():
             world.engine.after(LOOKS_S, lambda: does(world, fault, numbers))
@@ -550,19 +542,20 @@ def _damaged(*, empty: bool) -> Happens:
         if files and world.engine.random.random() < 0.5:  # a crash takes the last writes
             path = max(files, key=lambda file: file.stat().st_mtime_ns)
         if path is not None and empty:
-            path.write_bytes(b"")
+            cut(path, 0)
         elif path is not None:
             path.unlink()
+            world.server.stamp(path.parent)
 
     return does
 
 
 def _next_resume_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.user.dies_at = float(numbers[0])
+    world.user.lose_next_resume(float(numbers[0]))
 
 
 def _next_resume_given_twice(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.user.twice = True
+    world.user.repeat_next_resume()
 
 
 def _cancelled_twice(world: Simulation, fault: Fault, numbers: list[str]) -> None:
@@ -576,7 +569,7 @@ def _user(name: str, *, stops: bool = False) -> Happens:
             dies_at=float(numbers[0]) if numbers and not stops else NEVER
         )
         if stops:
-            process.stops_at, process.stops_s = float(numbers[0]), fault.for_s or STOPS_S
+            process.stop_at(float(numbers[0]), fault.for_s or STOPS_S)
 
     return does
 

@@ -1,4 +1,4 @@
-"""The simulated worlds of the loop and of commands, and the runner of jobs."""
+"""The simulated worlds of loops, and the runner of jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.kernel import program as programs
@@ -20,9 +20,12 @@ from orchestrator.onnode.loader import unpack
 from orchestrator.onnode.loop import host
 from orchestrator.onnode.loop.job import work
 from orchestrator.onnode.loop.slurm import Senders
+from orchestrator.simulation.agent_parts import AgentPost
 from orchestrator.simulation.deep import MeasuringAgent
 from orchestrator.simulation.engine import NEVER, Engine, Killed, SimProcess, Timer
-from orchestrator.simulation.nodes import Agent, Machine, NodePace, Part, TrainingRun
+from orchestrator.simulation.machine import Machine, NodePace
+from orchestrator.simulation.node_run import Part, TrainingRun
+from orchestrator.simulation.nodes import Agent
 from orchestrator.simulation.slurm_job import ON_NODES
 
 if TYPE_CHECKING:
@@ -34,11 +37,9 @@ BOOT, PIDS = "boot-{}", "pid:[4026531836]"
 KILLED, NO_ANSWER = 137, -9
 ABORT_S = 2.0
 AT_ONCE, LATER_S = 0.75, (0.0, 6.0)
-"""Slurm signals processes in turn: the loop usually at once (probability), else within these
-seconds."""
+"""The loop gets a signal at once (probability), else within these seconds."""
 CLIENT_FIRST = 0.1
-"""The chance that a signal ends a container, by the engine's client, long before its agent receives
-it."""
+"""The chance that a signal ends a container, by its client, long before its agent."""
 
 
 class Surroundings(World):
@@ -110,7 +111,7 @@ class SimReactor:
 
 
 class Loop:
-    """The loop of a job. Its next due time or an event resumes its flow."""
+    """The loop of a job, resumed by time or events."""
 
     def __init__(self, process: SimProcess, job: SimJob, ended: Callable[[int], object]) -> None:
         """`ended(status)` follows any end of the process."""
@@ -173,7 +174,7 @@ class Loop:
         except Killed:  # perhaps before the flow was reached
             self.drop()
             raise
-        except Exception as error:  # a defect of the loop: the caller of the simulation reports it
+        except Exception as error:  # the simulation's caller reports it
             self._flow, self.failure = None, error
             self._over(1)
             return
@@ -186,7 +187,7 @@ class Loop:
 
     @property
     def killed(self) -> bool:
-        """True if it ended without an exit status of its own."""
+        """True without an exit status."""
         return self._status == KILLED
 
     @property
@@ -226,8 +227,7 @@ class SimStep:
         self._receive = Senders(nodes, take).receive
         in_order = [node for node in jobs.machines if node in self.nodes]
         self._places = dict(zip(in_order, self.nodes, strict=True))
-        """Node -> the node that the loop expects there. Slurm numbers tasks by its own node
-        table."""
+        """Node -> the node expected there: Slurm numbers tasks by its node table."""
         self.engine = loop.engine
         self.running = self.alive = True
         self._input = True
@@ -244,7 +244,7 @@ class SimStep:
         down = [
             node
             for node in nodes
-            if not jobs.machines[node].up or jobs.machines[node].starts_nothing
+            if not jobs.machines[node].up or jobs.machines[node].condition.starts_nothing
         ]
         for node in nodes:
             if node not in down:
@@ -258,13 +258,13 @@ class SimStep:
         job = self._loop.job
         if job.state not in ON_NODES:  # its loop lives on
             return f"confirm allocation for job {job.id}: Invalid job id specified"
-        if not set(self.nodes) <= set(job.nodes):  # Slurm has removed a node that was set down
+        if not set(self.nodes) <= set(job.nodes):  # Slurm has removed a node
             cause = "Requested node configuration is not available"
             return f"create step for job {job.id}: {cause}"
         return ""
 
     def _line(self, node: str) -> Callable[[bytes], None]:
-        """Return the sender of a node's lines: in order, and together if written at once."""
+        """Return the sender of a node's lines: in order, simultaneous lines together."""
         place, pipe = self._places[node], f"from {node}"
         written, since = list[bytes](), -1.0
 
@@ -305,22 +305,22 @@ class SimStep:
         self.engine.after(ABORT_S + 30.0, self._end)
         self._check()
 
-    def _gone(self, agent: Agent, how: str) -> None:
+    def _gone(self, node: str, how: str) -> None:
         """`how` is "" after exit status 0."""
-        self._over[agent.name] = how
-        machine = self._jobs.machines[agent.name]
+        self._over[node] = how
+        machine = self._jobs.machines[node]
         pace = self._jobs.pace
         delay = pace.task_end if machine.up else self.engine.between(*pace.notices_death)
         if how:
-            rank = list(self._places).index(agent.name)
+            rank = list(self._places).index(node)
             delay = (
                 self.engine.between(0.0, delay) if machine.up else delay
             )  # another way than its last messages
             if not machine.up:
-                self._say(f"srun: error: Node failure on {agent.name}", delay)
-            self._say(f"srun: error: {agent.name}: task {rank}: {how}", delay)
+                self._say(f"srun: error: Node failure on {node}", delay)
+            self._say(f"srun: error: {node}: task {rank}: {how}", delay)
             delay = max(delay, pace.task_end)
-        self.engine.after(delay, lambda: self._reported.add(agent.name))
+        self.engine.after(delay, lambda: self._reported.add(node))
         self.engine.after(delay, self._check)
 
     def _check(self) -> None:
@@ -330,7 +330,7 @@ class SimStep:
             self.engine.after(self._jobs.pace.step_end, self._end)
 
     def _end(self) -> None:
-        """All processes are over, and the loop soon reads their last output."""
+        """The loop soon reads the last output."""
         if self.running:
             self.running = False
             self._loop.post(0.05, self._close)
@@ -360,7 +360,7 @@ class SimStep:
         agent.process.after(self._in_order(f"to {agent.name}"), lambda: agent.hear(message))
 
     def _ping(self, message: Mapping[str, Any]) -> None:
-        """Answer for all nodes together: pings are very frequent."""
+        """Answer for all nodes at once: pings are frequent."""
         receive, places = self._receive, self._places
         for agent in self.agents.values() if self.alive else ():
             process = agent.process
@@ -368,7 +368,7 @@ class SimStep:
                 receive(places[agent.name], agent.pong(message))
 
     def _beat(self) -> None:
-        """Beat without an event for each agent: a beat has no other effect."""
+        """Beat for all agents at once."""
         if self._input and self.running:
             for agent in self.agents.values():
                 if agent.process.alive and not agent.process.stopped and agent.machine.up:
@@ -382,12 +382,12 @@ class SimStep:
                 agent.process.after(self._in_order(f"to {agent.name}"), agent.end_input)
 
     def orphan(self) -> None:
-        """Handle the loop's death: srun's input ends, and with it the agents' input."""
+        """End srun's input after the loop's death."""
         self.alive = False
         self.end_input()
 
     def signal(self, number: int) -> None:
-        """Pass it on as srun does. A second signal kills the tasks."""
+        """A second signal kills the tasks, as with srun."""
         for agent in self.agents.values():
             agent.process.after(0.05, agent.terminate)
         self.engine.after(ABORT_S, self._kill_agents)
@@ -402,8 +402,6 @@ class SimStep:
 
 
 class SimProgram:
-    """A notification."""
-
     def finish(self, seconds: float) -> None:
         """End it."""
 
@@ -438,12 +436,12 @@ class SimHost(Surroundings, host.BatchHost):
         return SimProgram()
 
     def settings(self, program: Program) -> Settings:
-        return self._jobs.settings(program, self.environment)
+        return self._jobs.bundle.settings(program, self.environment)
 
     def config(
         self, program: Program, settings: Settings, nexp: int
     ) -> tuple[bytes, frozenset[str]]:
-        return self._jobs.config(program, settings, nexp)
+        return self._jobs.bundle.config(program, settings, nexp)
 
     def is_free(self, port: int) -> bool:
         return True
@@ -462,9 +460,17 @@ class SimHost(Surroundings, host.BatchHost):
         line = f"{stamp(self.wall_ms(), '%Y-%m-%dT%H:%M:%S+0000', utc=True)} orchestrator: {text}\n"
         with suppress(OSError):
             self.files.append(
-                self._job.output.replace("%j", self._job.id),
+                self._job.request.script.output.replace("%j", self._job.id),
                 line.encode("utf-8", "backslashreplace"),
             )
+
+
+class EvaluatedBundle(Protocol):
+    def settings(self, program: Program, environment: Mapping[str, str]) -> Settings: ...
+
+    def config(
+        self, program: Program, settings: Settings, nexp: int
+    ) -> tuple[bytes, frozenset[str]]: ...
 
 
 @dataclass(eq=False)
@@ -474,22 +480,30 @@ class Jobs:
     engine: Engine
     machines: dict[str, Machine]
     files_of: Callable[[SimProcess], Files]
-    settings: Callable[[Program, Mapping[str, str]], Settings]
-    config: Callable[[Program, Settings, int], tuple[bytes, frozenset[str]]]
+    bundle: EvaluatedBundle
     training: Callable[[TrainingRun], Part]
     pace: NodePace = field(default_factory=NodePace)
     loops: dict[str, Loop] = field(default_factory=dict)
     every_loop: list[Loop] = field(default_factory=list)
     notifications: list[bytes] = field(default_factory=list)
     log: list[tuple[float, str, str]] = field(default_factory=list)
-    """Virtual time, job, text. A job's start is `starts on` with its nodes."""
+    """Virtual time, job, text; `starts on` with nodes is a job's start."""
     failures: list[BaseException] = field(default_factory=list)
     """Unexpected exceptions of loops."""
     begins: Callable[[Loop], object] | None = None
-    """Called once with the next loop."""
     prepares: Callable[[int], object] = lambda run: None
-    """Called with a run when its nodes are asked to get ready."""
+    """Called as nodes start to prepare a run."""
     cluster: Cluster = field(init=False)
+    agents: dict[str, list[Agent]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.agents = {node: [] for node in self.machines}
+
+    def join(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    def at_next_loop(self, action: Callable[[Loop], object]) -> None:
+        self.begins = action
 
     def start(self, job: SimJob) -> None:
         machine = self.machines[job.nodes[0]]
@@ -503,7 +517,7 @@ class Jobs:
                 self.engine.after(0.2, lambda: self.cluster.ended(job.id, status))
 
         loop = Loop(process, job, ended)
-        if job.id in self.loops:  # Slurm has requeued the job: its first steps may still be ending
+        if job.id in self.loops:  # requeued: its first steps may still be ending
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
         self.every_loop.append(loop)
@@ -525,26 +539,22 @@ class Jobs:
         program: Program,
         environment: Mapping[str, str],
         write: Callable[[bytes], None],
-        gone: Callable[[Agent, str], None],
+        gone: Callable[[str, str], None],
     ) -> Agent:
         process = self.engine.process(f"agent of {node}", node)
-        settings = self.settings(program, environment)
-        machine = self.machines[node]
-        kind = MeasuringAgent if action == "deep" else Agent
-        agent = kind(
+        post = AgentPost(
             process,
-            machine,
+            self.machines[node],
             self.files_of(process),
-            settings,
+            self.bundle.settings(program, environment),
             environment,
             write,
-            self.training,
             self.pace,
             gone,
         )
-        if isinstance(agent, MeasuringAgent):
-            agent.machines = self.machines
-        return agent
+        if action == "deep":
+            return MeasuringAgent(post, self.machines, self.agents[node])
+        return Agent(post, self.training, self.agents[node])
 
     def signal(self, job: SimJob, number: int, *, batch_only: bool) -> None:
         loop = self.loops.get(job.id)
@@ -569,10 +579,7 @@ class Jobs:
         if loop.process.host in job.nodes:
             processes.insert(0, loop.process)
         for process in processes:
-            if on:
-                process.stopped = True
-            else:
-                process.resume()
+            process.stop() if on else process.resume()
 
     def kill(self, job: SimJob) -> None:
         loop = self.loops.get(job.id)
@@ -595,13 +602,12 @@ class Jobs:
 
     def power_off(self, node: str) -> None:
         machine = self.machines[node]
-        machine.up = False
-        agents = list(machine.agents)
+        machine.power_off()
+        agents = list(self.agents[node])
         for process in list(self.engine.processes):
             if process.host == node and process.alive:
                 process.kill()
-        machine.containers.clear()
-        machine.tuned_by.clear()
+        machine.forget_processes()
         for agent in agents:
             self.stall(agent)
 
@@ -611,12 +617,12 @@ class Jobs:
         if run is None or not run.begun:
             return
         for other in self.runs():
-            if other is not run and other.log.parent == run.log.parent:
+            if other is not run and other.log.path.parent == run.log.path.parent:
                 other.stall()
 
     def runs(self) -> list[TrainingRun]:
         """Return running trainings, node by node."""
-        agents = (agent for machine in self.machines.values() for agent in machine.agents)
+        agents = (agent for node in self.machines for agent in self.agents[node])
         return [
             agent.run
             for agent in agents
@@ -624,15 +630,14 @@ class Jobs:
         ]
 
     def power_on(self, node: str) -> None:
-        self.machines[node].up = True
+        self.machines[node].power_on()
 
 
 def _program(job: SimJob) -> Program | None:
-    """Return the program of the archive submitted with the job (None if changed); by hand, of the
-    folder."""
+    """Return the program of the job's archive (None if changed), without it of the folder."""
     sha256 = job.env.get("ORCH_PROGRAM_SHA256", "")
     if not sha256:
-        return programs.read(Path(job.script).parent)
+        return programs.read(job.request.script.path.parent)
     archive = job.env["ORCH_PROGRAM"]
     try:
         data = Path(archive).read_bytes()

@@ -1,4 +1,4 @@
-"""Properties of every set, whatever happened, for the simulated campaign and tests/faults."""
+"""Properties of every set, for the simulated campaign and tests/faults."""
 
 from __future__ import annotations
 
@@ -95,9 +95,7 @@ def seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterat
 
 
 def thrown_away(root: Path) -> Iterator[str]:
-    """Yield uncounted attempts whose log reached the target. A frozen node may have continued its
-    log after the attempt was closed: too late.
-    """
+    """Yield uncounted attempts whose log reached the target before they were closed."""
     for run, attempt, place in attempts_of(root):
         path = place / "state.json"
         if (state := read_json(path)) is None:  # lost
@@ -117,7 +115,7 @@ def _succeeded(log: Path) -> bool:
 
 
 def open_records(root: Path) -> Iterator[str]:
-    """Yield submissions without outcome and jobs without end, in a closed set."""
+    """Yield submissions without outcome and jobs without end."""
     for path in sorted((*root.glob("submissions/*.json"), *root.glob("jobs/*.json"))):
         record = read_json(path) or {}
         if record.get("state") in ("intended", "unknown", "starting", "running"):
@@ -150,8 +148,7 @@ SPEAKS_MS = 400
 
 
 def hold_violations(root: Path) -> Iterator[str]:
-    """Yield nodes left out without a record or given up before their last message, and endless
-    holds."""
+    """Yield nodes left out without a record, nodes given up too early, and endless holds."""
     for path in sorted(root.glob("events-*.tsv")):
         holds = 0
         excluded, failed, passed_over = set[str](), set[str](), set[str]()
@@ -193,7 +190,7 @@ def reasons(root: Path, outcome: str = "") -> Iterator[tuple[str, str]]:
 
 
 def bytes_of_nodes(root: Path) -> int:
-    """Return the most bytes from a node between two attempts of a hold, as the loop counts."""
+    """Return the most bytes from a node between two attempts, as the loop counts."""
     from orchestrator.onnode.loop.step import WORD_BYTES
 
     most = 0
@@ -256,8 +253,7 @@ def ledger_violations(root: Path) -> Iterator[str]:
 
 
 def score_violations(root: Path) -> Iterator[str]:
-    """Yield a score other than the mean of the times without best and worst; a missed target is
-    worst."""
+    """Yield a score other than the mean without best and worst; a missed target is worst."""
     from orchestrator.mllog.score import score_dir
 
     results = list(root.glob("runs/*/result_*.txt"))

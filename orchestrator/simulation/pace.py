@@ -1,4 +1,4 @@
-"""Durations of trainings and the samples they need, from published results."""
+"""Durations and samples of trainings, from published results."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from orchestrator.published.startup import load as all_startups
 from orchestrator.simulation.training_facts import Behaviour, TrainingFacts
 
 SCALING = 0.7
-"""Minutes fall with this power of the GPUs: llama2_70b_lora on 1, 2 and 4 nodes of MI300X, and of
-MI325X (5.0, 5.1)."""
+"""Power of the GPUs by which minutes fall: llama2_70b_lora on 1, 2, 4 nodes of MI300X, MI325X (5.0,
+5.1)."""
 SHARE_OF_LIMIT = 0.5
 """Of `minutes_per_run`, assumed for a run. Published: 0.08 to 0.72."""
 COLD_S = 220.0
-"""Extra start-up in a new container: median of the eleven published sets with it in their logs."""
+"""Extra start-up in a new container: median of the eleven published sets that log it."""
 SHUTDOWN_S = 21.0
-"""From run_stop to the program's end: median of the same eleven sets."""
+"""From run_stop to the end: median of the same sets."""
 LONGEST_INIT_S = 1700.0
 """The compliance checker refuses 30 minutes from init_start to init_stop."""
 REFERENCE_SPREAD = 1.2
-"""The largest spread of a set relative to the reference's: flux1 at batch 2048, llama31_8b at
-32."""
+"""A set's largest spread relative to the reference's: flux1 at batch 2048, llama31_8b at 32."""
 LIMIT_SHARE = 0.8
-"""The largest estimate, as a share of `minutes_per_run`: whoever chose that limit knew the
-system."""
+"""Of `minutes_per_run`, the largest estimate: whoever chose that limit knew the system."""
 FEWEST_EVALS = 20
 """If the interval is unknown."""
 
@@ -50,7 +48,7 @@ class Samples:
         return max(1.0, (self.mean - self.first) / self.every + 1)
 
     def stop(self, crossing: float) -> int:
-        """Return the last evaluation of a run that meets the target at `crossing` samples."""
+        """Return the last evaluation; `crossing`: samples at which the target is met."""
         return min(
             self.last,
             self.first + max(0, math.ceil((crossing - self.first) / self.every)) * self.every,
@@ -58,7 +56,7 @@ class Samples:
 
     @property
     def last(self) -> int:
-        """Return the last evaluation of a run that never meets the target."""
+        """Return the last evaluation without meeting the target."""
         return self.first + max(0, (self.most - self.first) // self.every) * self.every
 
 
@@ -73,9 +71,6 @@ class Seconds:
     init: float
     shutdown: float
     source: str
-
-
-# ---- samples ----
 
 
 def samples_of(facts: TrainingFacts, behaviour: Behaviour) -> Samples:
@@ -99,7 +94,7 @@ def _most(facts: TrainingFacts, behaviour: Behaviour, mean: float, every: int) -
 
 
 def _mean(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float]:
-    """Return mean and standard deviation of the samples needed, by the reference if it exists."""
+    """Return mean and standard deviation of the samples needed."""
     spread, needs = behaviour.number("spread"), behaviour.number("needs", 1.0)
     reference = table(facts.ruleset, facts.benchmark)
     if reference is None:
@@ -126,15 +121,12 @@ def _mean_of_steps(facts: TrainingFacts, behaviour: Behaviour) -> float:
 
 
 def _beyond(points: list[Point], batch: int) -> float:
-    """Return the mean above all points: on the line through the last two."""
+    """Return the mean on the line through the last two points."""
     if len(points) < 2:
         return points[0].mean
     low, high = points[-2:]
     slope = (high.mean - low.mean) / (high.batch_size - low.batch_size)
     return high.mean + slope * (batch - high.batch_size)
-
-
-# ---- seconds ----
 
 
 def seconds_of(
@@ -182,8 +174,7 @@ def _limited(minutes: float, facts: TrainingFacts, source: str) -> tuple[float, 
 
 
 def _raw(result: PublishedResult, behaviour: Behaviour) -> float:
-    """Return a set's mean as it ran: normalisation raises a score that needed fewer samples than
-    the reference."""
+    """Return a set's unnormalised mean: scores with few samples are raised."""
     return result.minutes * min(1.0, behaviour.number("needs", 1.0))
 
 
@@ -202,8 +193,7 @@ def _distance(facts: TrainingFacts, result: PublishedResult) -> tuple[float, flo
 
 
 def _speed(accelerator: str) -> float:
-    """Return the speed in llama2_70b_lora 5.1 on one node, the only benchmark with all
-    accelerators."""
+    """Return the speed in llama2_70b_lora 5.1 on a node: it has all accelerators."""
     results = find(benchmark="llama2_70b_lora", round="5.1")
     minutes = [
         result.minutes
@@ -227,7 +217,7 @@ def _rows(facts: TrainingFacts) -> list[PublishedStartup]:
 
 
 def _startup(facts: TrainingFacts, behaviour: Behaviour) -> tuple[float, float, float]:
-    """Return seconds until run_start, their part from init_start on, and seconds after run_stop."""
+    """Return seconds until run_start, of these from init_start on, and after run_stop."""
     rows = _rows(facts)
     startup = (
         median([_before_run(row) for row in rows]) if rows else behaviour.number("startup_s", 60.0)

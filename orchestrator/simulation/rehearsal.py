@@ -1,4 +1,4 @@
-"""A planned set on the virtual clock: what happens, when, and how long it takes.
+"""A planned set on the virtual clock: events and duration.
 
 plan = make_plan(entry, nexp=10, faults=[parse("node 3 dies in run 4")])
 rehearsal = rehearse(plan, folder)
@@ -21,7 +21,8 @@ from orchestrator.onnode.set.ledger import MARK
 from orchestrator.runset.allocation import without
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, plant, refuse_unknown, span
-from orchestrator.simulation.play import Rendered, Simulation
+from orchestrator.simulation.play import Simulation
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class RehearsalPlan:
     resume_after_s: float = RESUME_S
     resumes: int = MOST_RESUMES
     run_s: float | None = None
-    """Of a usual run, if not the published duration."""
+    """Of a usual run; None: as published."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Rehearsal:
     unused: tuple[Fault, ...]
     """Their time never came."""
     stuck: str = ""
-    """Why it was given up before the user did, or ""."""
+    """Why it was given up early, or ""."""
 
     @property
     def complete(self) -> bool:
@@ -91,9 +92,6 @@ class Rehearsal:
         return f"not complete after {duration(self.ended_s)}, {resumed}: {left}"
 
 
-# ---- the plan ----
-
-
 def make_plan(
     entry: Entry,
     nexp: int | None = None,
@@ -106,7 +104,7 @@ def make_plan(
 ) -> RehearsalPlan:
     """Return a plan for `cluster` nodes (default: the job's).
 
-    Raises UsageError for too small a cluster, and for faults of missing nodes and runs.
+    Raises UsageError for a small cluster, and for faults of missing nodes and runs.
     """
     names = cluster_nodes(entry, cluster)
     nexp = nexp or entry.runs_required
@@ -122,9 +120,7 @@ def job_nodes(entry: Entry) -> int:
 
 
 def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
-    """Return the site's node names, if enough, else n1, n2 ... Raises UsageError for fewer than the
-    job needs.
-    """
+    """Return the site's node names, if enough, else n1, n2 ... Raises UsageError."""
     needed = job_nodes(entry)
     count = count or needed
     if count < needed:
@@ -140,7 +136,7 @@ def cluster_nodes(entry: Entry, count: int | None = None) -> list[str]:
 
 
 def on_cluster(entry: Entry) -> Entry:
-    """Change `entry` for the rehearsed cluster: one Slurm partition, with its own nodes."""
+    """Change `entry` for the rehearsed cluster, a Slurm partition."""
     changed: dict[str, object] = {
         "scheduler": "slurm",
         "account": None,
@@ -152,9 +148,6 @@ def on_cluster(entry: Entry) -> Entry:
         "sbatch": [],
     }
     return replace(entry, site=entry.site.model_copy(update=changed))
-
-
-# ---- playing it ----
 
 
 class RehearsedWorld(Simulation):
@@ -169,12 +162,16 @@ class RehearsedWorld(Simulation):
 
     @property
     def lengths(self) -> list[float]:
-        return [script.seconds for script in self._scripts.values()]
+        return self.trainings.lengths
+
+    @property
+    def time_limits_s(self) -> list[float | None]:
+        return [job.request.time_limit_s for job in self.all_jobs]
 
     @property
     def ended_s(self) -> float:
         """The end of the last job; without jobs, of the last command."""
-        ends = [_at_s(self, job.end_ms) for job in self.all_jobs if job.end_ms]
+        ends = [_at_s(self, job.times.end_ms) for job in self.all_jobs if job.times.end_ms]
         return max(ends) if ends else self.done[-1].at
 
     def play(self, limit_s: float = LONGEST_S) -> None:
@@ -195,7 +192,7 @@ class RehearsedWorld(Simulation):
                 self.resume()
 
     def _abandoned(self) -> bool:
-        """Return whether a running job has no loop: its batch host died, and --no-kill keeps it."""
+        """Return whether --no-kill keeps a job whose batch host died."""
         loops = self.jobs.loops.values()
         # A list is faster than a generator: this runs after every event.
         dead = [loop for loop in loops if not loop.process.alive and loop.job.state == "RUNNING"]
@@ -208,7 +205,7 @@ class RehearsedWorld(Simulation):
 
 
 def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) -> Rehearsal:
-    """Play a set in a `folder` of its own. `bundle`: the plan's, if already rendered."""
+    """Play a set in a `folder` of its own. `bundle`: the plan's, if rendered."""
     world, stuck = RehearsedWorld(plan, folder, bundle), ""
     try:
         world.play(LONGEST_S)
@@ -237,9 +234,6 @@ def rehearse(plan: RehearsalPlan, folder: Path, bundle: Rendered | None = None) 
         tuple(fault for fault in plan.faults if fault not in happened),
         stuck,
     )
-
-
-# ---- the time line ----
 
 
 def _timeline(world: RehearsedWorld) -> Iterator[Moment]:
@@ -277,9 +271,9 @@ def _jobs(world: RehearsedWorld) -> Iterator[Moment]:
         elif MARK not in text and (text := _loop_text(world, text)):
             yield Moment(at, "loop", text)
     for ended in world.all_jobs:
-        if ended.end_ms and ended.state not in ("COMPLETED", "FAILED"):
+        if ended.times.end_ms and ended.state not in ("COMPLETED", "FAILED"):
             text = f"job {ended.id} is ended by Slurm: {ended.state}"
-            yield Moment(_at_s(world, ended.end_ms), "slurm", text)
+            yield Moment(_at_s(world, ended.times.end_ms), "slurm", text)
 
 
 def _at_s(world: RehearsedWorld, ms: int) -> float:

@@ -1,4 +1,4 @@
-"""A cluster that answers Slurm's commands in text, and fails as real ones do.
+"""A cluster that answers Slurm's commands in text, and fails as real clusters.
 
 tests/lab/test_simulated_slurm.py compares it with a real Slurm. Its hosts keep UTC.
 """
@@ -20,10 +20,10 @@ from orchestrator.simulation.slurm_commands import (
     host_names,
     unreached,
 )
-from orchestrator.simulation.slurm_controller import Controller
+from orchestrator.simulation.slurm_controller import Controller, SlurmConf
 from orchestrator.simulation.slurm_job import Runner, SimJob
 
-__all__ = ["Cluster", "Reply", "Runner", "SimJob", "Unsupported"]
+__all__ = ["Cluster", "Reply", "Runner", "SimJob", "SlurmConf", "Unsupported"]
 
 
 def read_here(host: str, path: Path) -> str:
@@ -31,17 +31,15 @@ def read_here(host: str, path: Path) -> str:
 
 
 REFUSAL_S, SILENCE_S = 9.0, 10.0
-"""How long a client tries to reach a dead slurmctld, and waits for a silent slurmctld."""
+"""A client tries to reach a dead slurmctld, and waits for a silent slurmctld."""
 BUSY_S = 120.0
-"""How long sbatch retries (MAX_RETRIES of sbatch.c)."""
+"""sbatch retries (MAX_RETRIES of sbatch.c)."""
 HANGS = 0.25
 """The share of clients that never return after a lost answer; others notice."""
 
 
 class Cluster(Controller):
-    """A cluster as seen by hosts. `count`: the next commands that reach slurmctld, or the next
-    submissions.
-    """
+    """A cluster as seen by hosts. `count`: the next commands or submissions."""
 
     read: Read = staticmethod(read_here)
     """For sbatch; a world with its own storage replaces it."""
@@ -53,8 +51,7 @@ class Cluster(Controller):
         return {}
 
     def lose_replies(self, count: int = 0, *, share: float = 0.0) -> None:
-        """Lose the answers, not the effects, of the next `count` commands and a share of all later
-        ones."""
+        """Lose answers, not effects: of the next commands, and a share of all later commands."""
         self._share_lost = share
         self._plan("reply lost", count)
 
@@ -66,7 +63,7 @@ class Cluster(Controller):
         self._slow_s, self._slow_until = seconds, self.engine.now + for_s
 
     def empty_answers(self, count: int = 1) -> None:
-        """Make commands with output print nothing, with exit status 0."""
+        """Make commands print nothing, with exit status 0."""
         self._plan("empty", count)
 
     def accept_without_reply(self, count: int = 1) -> None:
@@ -97,7 +94,7 @@ class Cluster(Controller):
         uid: int = 1000,
         given: str = "",
     ) -> Reply:
-        """Run a command at once; the reply has the waiting time."""
+        """Run a command at once; the reply has its delay."""
         call = Call(tuple(argv), env, cwd, host, uid, self.read, given)
         program = PROGRAMS.get(call.program)
         if program is None:

@@ -1,4 +1,4 @@
-"""Calls of simulated Slurm commands, and replies."""
+"""Calls and replies of simulated commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Read = Callable[[str, Path], str]
 
 
 class Unsupported(AssertionError):
-    """A Slurm feature that the simulated commands lack."""
+    """A missing Slurm feature."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Call:
         return "root" if self.uid == 0 else f"user{self.uid}"
 
     def may_change(self, job: SimJob) -> bool:
-        return self.uid in (0, job.uid)
+        return self.uid in (0, job.request.submitter.uid)
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,6 @@ class Rejected(Exception):
     def __init__(self, status: int, err: str) -> None:
         super().__init__(err)
         self.reply = Reply(status, "", err)
-
-
-# ---- options ----
 
 
 def parsed(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from orchestrator.nodes.names import expand
-from orchestrator.simulation import slurm_words as words
+from orchestrator.simulation import slurm_words
 from orchestrator.simulation.slurm_call import (
     Call,
     Options,
@@ -43,20 +43,19 @@ UNANSWERED_S = 95.0
 
 def squeue(cluster: Controller, call: Call) -> Reply:
     options, _ = parsed("squeue", call.argv[1:], SQUEUE)
-    form = options.get("format", words.QUEUE_FORMAT)
-    if wrong := words.unknown_cells(form, words.QUEUE_CELLS):
+    form = options.get("format", slurm_words.QUEUE_FORMAT)
+    if wrong := slurm_words.unknown_cells(form, slurm_words.QUEUE_CELLS):
         raise Unsupported(f"squeue --format: %{wrong[0]}")
     states, names = _states(options), listed(options.get("name", ""))
     users = [call.user] if "me" in options else listed(options.get("user", ""))
     jobs = [job for job in _asked_for(cluster, options) if _matches(job, states, names, users)]
     lines = [
-        words.queue_line(job, form, cluster, call.env)
-        for job in sorted(jobs, key=words.queue_order)
+        slurm_words.queue_line(job, form, cluster, call.env)
+        for job in sorted(jobs, key=slurm_words.queue_order)
     ]
     if "noheader" not in options:
-        lines.insert(
-            0, words.row(form, {letter: head for letter, (head, _) in words.QUEUE_CELLS.items()})
-        )
+        heads = {letter: head for letter, (head, _) in slurm_words.QUEUE_CELLS.items()}
+        lines.insert(0, slurm_words.row(form, heads))
     return Reply(0, "".join(f"{line}\n" for line in lines))
 
 
@@ -77,8 +76,8 @@ def _asked_for(cluster: Controller, options: Options) -> list[SimJob]:
 def _states(options: Options) -> list[str]:
     states = [state.upper() for state in listed(options.get("states", ""))]
     for state in states:
-        if state not in (*words.CODES, *words.CODES.values(), "ALL"):
-            valid = f"squeue: error: Valid job states include: {','.join(words.CODES)}\n"
+        if state not in (*slurm_words.CODES, *slurm_words.CODES.values(), "ALL"):
+            valid = f"squeue: error: Valid job states include: {','.join(slurm_words.CODES)}\n"
             raise Rejected(
                 1, f"squeue: error: Invalid job state specified: {state.lower()}\n{valid}\n"
             )
@@ -91,8 +90,12 @@ def _matches(
     if not states:
         fits = job.alive or bool(job.completing)
     else:
-        fits = "ALL" in states or job.shown in states or words.CODES[job.shown] in states
-    return fits and (not users or job.user in users) and (not names or job.name in names)
+        fits = "ALL" in states or job.shown in states or slurm_words.CODES[job.shown] in states
+    return (
+        fits
+        and (not users or job.request.submitter.user in users)
+        and (not names or job.request.name in names)
+    )
 
 
 # ---- scontrol ----
@@ -133,12 +136,12 @@ def scontrol(cluster: Controller, call: Call) -> Reply:
 
 
 def _update(cluster: Controller, call: Call, operands: Sequence[str]) -> Reply:
-    values = dict(one.split("=", 1) for one in operands if "=" in one)
+    values = dict(word.split("=", 1) for word in operands if "=" in word)
     if list(values) != ["JobId", "Comment"]:
         raise Unsupported(f"scontrol update {' '.join(operands)}")
 
     def change(_: Controller, job: SimJob, __: Call) -> str:
-        job.comment = values["Comment"]
+        job.amend(comment=values["Comment"])
         return ""
 
     _act(cluster, call, "update", values["JobId"], change)
@@ -161,7 +164,7 @@ def _act(
 
 
 def _requeue(cluster: Controller, job: SimJob, call: Call) -> str:
-    if not job.requeue:
+    if not job.request.requeue:
         return "Requested operation is presently disabled"
     if job.state == "PENDING":
         return "Job is pending execution"
@@ -202,7 +205,7 @@ def _show(cluster: Controller, call: Call, options: Options, rest: Sequence[str]
     if entity in ("job", "jobs"):
         return Reply(0, _shown_jobs(cluster, call, options, wanted))
     if entity == "config":
-        return Reply(0, words.config(cluster, call.env))
+        return Reply(0, slurm_words.config(cluster, call.env))
     if entity.startswith("reservation"):
         return Reply(0, "No reservations in the system\n")
     if entity in ("node", "nodes", "partition", "partitions", "step", "steps"):
@@ -216,7 +219,8 @@ def _shown_jobs(cluster: Controller, call: Call, options: Options, wanted: str) 
         raise Rejected(1, f"{who} error: Invalid job id specified\n")
     jobs = [cluster.jobs[wanted]] if wanted else list(cluster.jobs.values())
     texts = [
-        words.shown_job(job, cluster, call.env, oneliner="oneliner" in options) for job in jobs
+        slurm_words.shown_job(job, cluster, call.env, oneliner="oneliner" in options)
+        for job in jobs
     ]
     return "".join(texts) or "No jobs in the system\n"
 
@@ -286,28 +290,28 @@ def sinfo(cluster: Controller, call: Call) -> Reply:
     options, _ = parsed("sinfo", call.argv[1:], SINFO)
     if "Node" in options and "format" not in options:
         raise Unsupported("sinfo --Node without --format")
-    form = options.get("format", words.SINFO_FORMAT)
-    if wrong := words.unknown_cells(form, words.SINFO_HEADS):
+    form = options.get("format", slurm_words.SINFO_FORMAT)
+    if wrong := slurm_words.unknown_cells(form, slurm_words.SINFO_HEADS):
         raise Unsupported(f"sinfo --format: %{wrong[0]}")
-    lines = [words.row(form, cells) for cells in _groups(cluster, options, form)]
+    lines = [slurm_words.row(form, cells) for cells in _groups(cluster, options, form)]
     lines = lines if "Node" in options else list(dict.fromkeys(lines))
-    head = [] if "noheader" in options else [words.row(form, words.SINFO_HEADS)]
+    head = [] if "noheader" in options else [slurm_words.row(form, slurm_words.SINFO_HEADS)]
     return Reply(0, "".join(f"{line}\n" for line in [*head, *lines]))
 
 
 def _groups(cluster: Controller, options: Options, form: str) -> list[dict[str, object]]:
     """Return cells for each node, or for all nodes with equal cells."""
-    if "partition" in options and cluster.partition not in listed(options["partition"]):
+    if "partition" in options and cluster.conf.partition not in listed(options["partition"]):
         return []
     wanted = frozenset(expand(options["nodes"])) if "nodes" in options else cluster.nodes
     names = [name for name in cluster.nodes if name in wanted]
     if "Node" in options:
-        return [words.sinfo_cells([name], cluster) for name in names]
+        return [slurm_words.sinfo_cells([name], cluster) for name in names]
     alike: dict[str, list[str]] = {}
     for name in names:
-        cells = words.sinfo_cells([name], cluster)
-        alike.setdefault(words.row(form, cells | {"N": "", "D": ""}), []).append(name)
-    return [words.sinfo_cells(group, cluster) for group in alike.values()]
+        cells = slurm_words.sinfo_cells([name], cluster)
+        alike.setdefault(slurm_words.row(form, cells | {"N": "", "D": ""}), []).append(name)
+    return [slurm_words.sinfo_cells(group, cluster) for group in alike.values()]
 
 
 # ---- without slurmctld ----

@@ -1,71 +1,69 @@
-"""The controller of a simulated cluster: queue, jobs, and nodes that fail and return."""
+"""The controller of a simulated cluster."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from orchestrator.nodes.names import fold
 from orchestrator.simulation.engine import Engine, Timer
-from orchestrator.simulation.slurm_job import ON_NODES, Runner, SimJob, SimNode, variables
+from orchestrator.simulation.slurm_job import ON_NODES, Runner, SimJob
+from orchestrator.simulation.slurm_node import SimNode
+from orchestrator.simulation.slurm_queue import JobQueue
+from orchestrator.simulation.slurm_request import SlurmRequest, Submitter
 
 TICK_S = 30.0
-"""slurmctld checks time limits this often (PERIODIC_TIMEOUT of controller.c)."""
+"""Between checks of time limits (PERIODIC_TIMEOUT of controller.c)."""
 REQUEUED_AFTER_S = 121.0
 """Until the credentials of its first start have expired (job_mgr.c)."""
 CHECK_S = 1.0
-"""How often slurmd checks an ended job's processes; a real slurmd slows down after ten seconds."""
+"""Between checks of an ended job's processes; a real slurmd slows down after ten seconds."""
 PURGE_S = 60.0
 """PURGE_JOB_INTERVAL"""
-UNUSABLE = (
-    "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
-)
+
+
+@dataclass(frozen=True)
+class SlurmConf:
+    name: str = "sim"
+    partition: str = "batch"
+    max_time_s: float | None = None
+    default_time_s: float | None = None
+    kill_wait_s: float = 30.0
+    min_job_age_s: float = 300.0
+    slurmd_timeout_s: float = 300.0
 
 
 class Controller:
-    """slurmctld with its slurmds. Public methods: mishaps, and acts of operators and other
-    users."""
+    """slurmctld with its slurmds. Public methods: mishaps, and acts of operators and users."""
 
     def __init__(
         self,
         engine: Engine,
         nodes: Sequence[str],
         runner: Runner,
-        name: str = "sim",
-        *,
-        partition: str = "batch",
-        max_time_s: float | None = None,
-        default_time_s: float | None = None,
-        kill_wait_s: float = 30.0,
-        min_job_age_s: float = 300.0,
-        slurmd_timeout_s: float = 300.0,
+        conf: SlurmConf | None = None,
         first_job_id: int = 1,
     ) -> None:
-        self.engine, self.runner, self.name = engine, runner, name
-        self.partition, self.max_time_s, self.default_time_s = partition, max_time_s, default_time_s
-        self.kill_wait_s, self.min_job_age_s, self.slurmd_timeout_s = (
-            kill_wait_s,
-            min_job_age_s,
-            slurmd_timeout_s,
-        )
+        self.engine, self.runner, self.conf = engine, runner, conf or SlurmConf()
         self.answer_s = (0.02, 0.3)
-        """Shortest and longest."""
         self.nodes = {node: SimNode(node) for node in nodes}
-        self.jobs: dict[str, SimJob] = {}
-        """Not those that Slurm has forgotten."""
-        self.every_job: list[SimJob] = []
-        self.next_id = first_job_id
-        self.planned: Collection[str] = ()
-        """Free nodes reserved for the first job of the queue."""
+        self.queue = JobQueue(self.nodes, self.conf.max_time_s, first_job_id)
         self._absent_until = 0.0
         self._to_schedule = False
+
+    @property
+    def jobs(self) -> dict[str, SimJob]:
+        return self.queue.jobs
+
+    def keep_jobs(self, seconds: float) -> None:
+        """Set MinJobAge."""
+        self.conf = replace(self.conf, min_job_age_s=seconds)
 
     # ---- time ----
 
     def _later(self, seconds: float, action: Callable[[], object]) -> Timer:
-        """Schedule an action of slurmctld, at the earliest when it is back up."""
+        """Schedule an action of slurmctld, once it is up."""
         return self.engine.after(seconds, lambda: self._when_present(action))
 
     def _when_present(self, action: Callable[[], object]) -> None:
@@ -91,39 +89,30 @@ class Controller:
     # ---- queue ----
 
     def submit(self, job: SimJob) -> None:
-        self._add(job)
-        job.reason = self._obstacle(job) or "None"
+        self.queue.add(job, self.engine.wall_ms)
+        job.wait(self.queue.obstacle(job, self.engine.wall_ms) or "None")
         self._schedule_soon()
-        if job.begin_ms:
-            self._later((job.begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
+        if begin_ms := job.times.begin_ms:
+            self._later((begin_ms - self.engine.wall_ms) / 1000, self._schedule_soon)
 
     def reject(self, job: SimJob) -> None:
-        self._add(job)
-        job.start_ms = job.end_ms = self.engine.wall_ms
-        job.state, job.reason = "FAILED", "BadConstraints"
+        self.queue.add(job, self.engine.wall_ms)
+        job.reject(self.engine.wall_ms)
         self._forget_later(job)
 
-    def _add(self, job: SimJob) -> None:
-        self.next_id = max(self.next_id, int(job.id)) + 1
-        job.submit_ms, self.jobs[job.id] = self.engine.wall_ms, job
-        self.every_job.append(job)
-
     def occupy(self, nodes: Sequence[str], seconds: float, *, priority: int = 1) -> SimJob:
-        """Queue another user's job on these nodes for `seconds`."""
-        job = SimJob(
-            str(self.next_id),
+        """Queue another user's job on these nodes."""
+        request = SlurmRequest(
             "other",
-            partition=self.partition,
-            nodes_wanted=len(nodes),
-            user="other",
-            uid=1999,
+            Submitter("other", 1999),
+            partition=self.conf.partition,
+            nodes=len(nodes),
+            nodelist=tuple(nodes),
+            time_limit_s=seconds,
+            other=True,
+            priority=priority,
         )
-        job.nodelist, job.time_limit_s, job.other, job.priority = (
-            tuple(nodes),
-            seconds,
-            True,
-            priority,
-        )
+        job = SimJob(str(self.queue.next_id), request)
         self.submit(job)
         self._schedule()
         return job
@@ -134,108 +123,44 @@ class Controller:
             self._later(self.engine.between(0.1, 1.0), self._schedule)
 
     def _schedule(self) -> None:
-        """Start the first jobs of the queue; others wait behind the first without nodes."""
-        self._to_schedule, self.planned, full = False, (), False
-        queue = [job for job in self.jobs.values() if job.state == "PENDING" and not job.completing]
-        for job in sorted(queue, key=lambda job: (-job.priority, int(job.id))):
-            job.reason = self._obstacle(job) or ("Priority" if full else "None")
-            if job.reason == "None":
-                nodes = self._pick(job)
-                if nodes:
-                    self._start(job, nodes)
-                else:
-                    full, job.reason, self.planned = True, self._shortage(job), self._free(job)
+        self._to_schedule = False
+        for job, nodes in self.queue.startable(self.engine.wall_ms):
+            self._start(job, nodes)
 
-    def _obstacle(self, job: SimJob) -> str:
-        """Return why a job may not start whatever is free, or ""."""
-        if job.held:
-            return job.held
-        if job.nodes_wanted > len(self.nodes):
-            return "PartitionNodeLimit"
-        if self.max_time_s is not None and (job.time_limit_s or 0) > self.max_time_s:
-            return "PartitionTimeLimit"
-        if job.begin_ms > self.engine.wall_ms:
-            return "BeginTime"
-        return self._unmet(job)
-
-    def _unmet(self, job: SimJob) -> str:
-        states = {self._dependency(*dependency) for dependency in job.dependency}
-        return (
-            "DependencyNeverSatisfied"
-            if "never" in states
-            else "Dependency"
-            if "waits" in states
-            else ""
-        )
-
-    def _dependency(self, kind: str, job_id: str) -> str:
-        """Return "" (met), "waits", or "never". A forgotten job delays nobody."""
-        other = self.jobs.get(job_id)
-        if other is None or (kind == "after" and other.state != "PENDING"):
-            return ""
-        if other.alive or other.completing:
-            return "waits"
-        fits = {"afterok": other.state == "COMPLETED", "afternotok": other.state != "COMPLETED"}
-        return "" if fits.get(kind, True) else "never"
-
-    def usable(self, job: SimJob) -> list[str]:
-        """Return its possible nodes, free or not, in the cluster's order."""
-        return [name for name in self.nodes if name not in job.exclude]
-
-    def _free(self, job: SimJob) -> list[str]:
-        taken = {name for other in self.jobs.values() for name in self.held_by(other)}
-        return [name for name in self.usable(job) if name not in taken and self.nodes[name].sound]
-
-    def _pick(self, job: SimJob) -> list[str]:
-        free = self._free(job)
-        chosen = [*job.nodelist, *(name for name in free if name not in job.nodelist)][
-            : job.nodes_wanted
-        ]
-        enough = len(chosen) == job.nodes_wanted and set(chosen) <= set(free)
-        return [name for name in self.nodes if name in chosen] if enough else []
-
-    def _shortage(self, job: SimJob) -> str:
-        bad = [name for name in job.nodelist if not self.nodes[name].sound]
-        if bad:
-            return f"ReqNodeNotAvail, UnavailableNodes:{fold(bad)}"
-        sound = [name for name in self.usable(job) if self.nodes[name].sound]
-        return "Resources" if len(sound) >= job.nodes_wanted else UNUSABLE
-
-    def held_by(self, job: SimJob) -> Sequence[str]:
-        return job.completing or (job.nodes if job.state in ON_NODES else ())
-
-    # ---- the life of a job ----
+    # ---- jobs ----
 
     def _start(self, job: SimJob, nodes: list[str]) -> None:
-        job.state, job.nodes, job.batch_host = "RUNNING", nodes, nodes[0]
-        job.start_ms, job.end_ms, job.preempt_ms, job.suspend_ms = self.engine.wall_ms, 0, 0, 0
-        job.ran_s, job.began_s, job.life = 0.0, self.engine.now, job.life + 1
-        if job.other:
-            self._later_for(job, job.time_limit_s or 0.0, lambda: self._end(job, "COMPLETED"))
+        job.start(nodes, self.conf.name, self.engine)
+        if job.request.other:
+            ends_s = job.request.time_limit_s or 0.0
+            self._later_for(job, ends_s, lambda: self._end(job, "COMPLETED"))
             return
-        job.env = {**job.env, **variables(job, self.name)}
         self._watch_limit(job)
         if not self.nodes[job.batch_host].silent:
             self.runner.start(job)
 
     def _watch_limit(self, job: SimJob) -> None:
-        if job.time_limit_s is None:
+        limit_s, warning = job.request.time_limit_s, job.request.warning
+        if limit_s is None:
             return
-        left_s = job.time_limit_s - job.run_s(self.engine.now)
-        if job.warning is not None:
-            batch_only, number, lead_s = job.warning
+        left_s = limit_s - job.run_s(self.engine.now)
+        if warning is not None:
+            batch_only, number, lead_s = warning
             send = self._signal_batch if batch_only else self._signal_steps
-            early_s = self.engine.between(0.0, TICK_S)  # slurmctld warns early rather than late
+            early_s = self.engine.between(0.0, TICK_S)  # slurmctld warns early
             self._later_for(job, max(0.0, left_s - lead_s - early_s), lambda: send(job, number))
         late_s = self.engine.between(0.0, TICK_S)
         self._later_for(
             job, left_s + late_s, lambda: self._end(job, "TIMEOUT", "TimeLimit", terms=2)
         )
 
-    def _reached(self, job: SimJob, nodes: Collection[str] | None = None) -> SimJob:
+    def _reached(
+        self, job: SimJob, nodes: Collection[str] | None = None, *, script: bool = True
+    ) -> SimJob:
         """Keep nodes whose slurmd answers."""
         wanted = job.nodes if nodes is None else nodes
-        return replace(job, nodes=[name for name in wanted if not self.nodes[name].silent])
+        answering = [name for name in wanted if not self.nodes[name].silent]
+        return job.reached(answering, script=script)
 
     def _signal(self, job: SimJob, number: int) -> None:
         self._send(self._reached(job), number)
@@ -244,14 +169,14 @@ class Controller:
         self._send(self._reached(job, [job.batch_host]), number, batch_only=True)
 
     def _signal_steps(self, job: SimJob, number: int) -> None:
-        self._send(replace(self._reached(job), batch_host=""), number)
+        self._send(self._reached(job, script=False), number)
 
     def _send(self, reached: SimJob, number: int, *, batch_only: bool = False) -> None:
-        if reached.nodes and not reached.other:
+        if reached.nodes and not reached.request.other:
             self.runner.signal(reached, number, batch_only=batch_only)
 
     def ended(self, job_id: str, status: int) -> None:
-        """Handle a batch script's end, by a signal if `status` is negative."""
+        """Handle a batch script's end; a negative `status` is a signal's number."""
         job = self.jobs.get(job_id)
         if job is not None:
             node, restarts = self.nodes[job.batch_host], job.restarts
@@ -266,7 +191,7 @@ class Controller:
 
     def _script_over(self, job: SimJob, restarts: int, status: int) -> None:
         if job.restarts == restarts and job.state != "PENDING":
-            job.exit_code = (status, 0) if status >= 0 else (0, -status)
+            job.exit(status)
             if job.state in ON_NODES and job.batch_host in job.nodes:
                 self._end(
                     job,
@@ -276,17 +201,12 @@ class Controller:
 
     def _end(self, job: SimJob, state: str, reason: str = "None", *, terms: int = 1) -> None:
         """Send `terms` times TERM, and KILL after KillWait."""
-        job.ran_s = job.run_s(self.engine.now)
-        job.state, job.reason, job.end_ms = state, reason, self.engine.wall_ms
+        job.end(state, reason, self.engine)
         self._release(job, terms)
 
     def _release(self, job: SimJob, terms: int = 1) -> None:
-        job.life, job.completing = (
-            job.life + 1,
-            [name for name in job.nodes if not self.nodes[name].down],
-        )
-        if job.stopped:
-            job.stopped = False
+        job.complete_on([name for name in job.nodes if not self.nodes[name].down])
+        if job.wake():
             self._signal(job, signal.SIGCONT)
         self._signal(job, signal.SIGTERM)
         for _ in range(1, terms):
@@ -295,65 +215,57 @@ class Controller:
             )
         self._later_for(
             job,
-            self.kill_wait_s + self.engine.between(0.0, 2.5),
+            self.conf.kill_wait_s + self.engine.between(0.0, 2.5),
             lambda: self._kill(job, job.completing),
         )
         self._settle_soon(job)
 
     def _kill(self, job: SimJob, nodes: Collection[str]) -> None:
         reached = self._reached(job, nodes)
-        if reached.nodes and not job.other:
+        if reached.nodes and not job.request.other:
             self.runner.kill(reached)
 
     def _settle_soon(self, job: SimJob) -> None:
         self._later_for(job, self.engine.between(0.02, 0.3), lambda: self._settle(job))
 
     def _settle(self, job: SimJob) -> None:
-        """Release nodes without processes; check the others again."""
-        left = set() if job.other else set(self.runner.left(job))
+        """Release nodes without processes."""
+        left = set() if job.request.other else set(self.runner.left(job))
         silent = {name for name in job.completing if self.nodes[name].silent}
-        job.completing = [name for name in job.completing if name in left | silent]
+        job.keep_completing(left | silent)
         if not job.completing:
             self._completed(job)
         elif set(job.completing) - silent:
             self._later_for(job, CHECK_S, lambda: self._settle(job))
 
     def _completed(self, job: SimJob) -> None:
-        job.life += 1
+        job.complete()
         if job.state == "PENDING":
-            job.nodes, job.submit_ms, job.suspend_ms, job.reason = (
-                [],
-                self.engine.wall_ms,
-                0,
-                "BeginTime",
-            )
-            job.begin_ms = self.engine.wall_ms + int(REQUEUED_AFTER_S * 1000)
+            job.queue_again(self.engine.wall_ms, REQUEUED_AFTER_S)
             self._later(REQUEUED_AFTER_S, self._schedule_soon)
         else:
             self._forget_later(job)
         self._schedule_soon()
 
     def _forget_later(self, job: SimJob) -> None:
-        if self.min_job_age_s:
-            later_s = self.min_job_age_s + self.engine.between(0.0, PURGE_S)
-            self._later(later_s, lambda: self.jobs.pop(job.id, None))
+        if age_s := self.conf.min_job_age_s:
+            self._later(age_s + self.engine.between(0.0, PURGE_S), lambda: self.queue.forget(job))
         else:
-            self.jobs.pop(job.id, None)
+            self.queue.forget(job)
 
-    # ---- requests of users and operators ----
+    # ---- requests ----
 
     def cancel(self, job: SimJob) -> None:
         """End a job as plain scancel does."""
         if job.state in ON_NODES:
             self._end(job, "CANCELLED")
         elif job.state == "PENDING":
-            job.state = "CANCELLED"
-            job.start_ms = job.end_ms = self.engine.wall_ms
+            job.cancel(self.engine.wall_ms)
             if not job.completing:  # from its life before a requeue
                 self._completed(job)
 
     def signal(self, job: SimJob, number: int, *, to: str) -> None:
-        """Signal "batch", the batch script alone, "steps", or "all"."""
+        """`to`: "batch" (the batch script alone), "steps", or "all"."""
         send = (
             self._signal_steps
             if to == "steps"
@@ -366,21 +278,21 @@ class Controller:
     def requeue(self, job: SimJob, *, terms: int = 1) -> None:
         """Requeue it, even without --requeue."""
         if job.state in ON_NODES:
-            job.state, job.reason, job.restarts = "PENDING", "None", job.restarts + 1
+            job.requeue()
             self._release(job, terms)
 
     def hold(self, job: SimJob, reason: str = "JobHeldAdmin") -> str:
         """Return an error, or ""."""
         if not job.alive:
             return "Job has already finished"
-        job.held = job.reason = reason
+        job.hold(reason)
         return ""
 
     def unhold(self, job: SimJob) -> str:
         """Return an error, or ""."""
         if not job.alive:
             return "Job has already finished"
-        job.held, job.reason = "", "None"
+        job.unhold()
         self._schedule_soon()
         return ""
 
@@ -388,17 +300,15 @@ class Controller:
         """Return False if it is not running."""
         if job.state != "RUNNING":
             return False
-        job.ran_s, job.state, job.life = job.run_s(self.engine.now), "SUSPENDED", job.life + 1
-        job.suspend_ms, job.stopped = self.engine.wall_ms, True
+        job.suspend(self.engine)
         self._signal(job, signal.SIGSTOP)
         return True
 
     def unsuspend(self, job: SimJob) -> bool:
-        """Return False if it is not suspended. Its time limit did not run meanwhile."""
+        """Return False if it is not suspended."""
         if job.state != "SUSPENDED":
             return False
-        job.state, job.stopped = "RUNNING", False
-        job.began_s, job.suspend_ms = self.engine.now, self.engine.wall_ms
+        job.resume(self.engine)
         self._watch_limit(job)
         self._signal(job, signal.SIGCONT)
         return True
@@ -411,7 +321,7 @@ class Controller:
         """
         if job.state not in ON_NODES:
             return
-        job.preempt_ms = self.engine.wall_ms
+        job.preempt(self.engine.wall_ms)
         if grace_s:
             self._signal_steps(job, signal.SIGTERM)
             grace_s += self.engine.between(0.0, TICK_S)
@@ -420,39 +330,35 @@ class Controller:
             self._preempted(job, requeue)
 
     def _preempted(self, job: SimJob, requeue: bool) -> None:
-        job.preempt_ms, terms = self.engine.wall_ms, self.engine.random.randint(2, 3)
-        if requeue and job.requeue:
+        job.preempt(self.engine.wall_ms)
+        terms = self.engine.random.randint(2, 3)
+        if requeue and job.request.requeue:
             self.requeue(job, terms=terms)
         else:
             self._end(job, "PREEMPTED", terms=terms)
 
     def shorten(self, job: SimJob, left_s: float) -> None:
-        """Leave `left_s` of its time limit."""
         if job.state == "RUNNING":
-            job.time_limit_s, job.life = job.run_s(self.engine.now) + left_s, job.life + 1
+            job.shorten(left_s, self.engine.now)
             self._watch_limit(job)
 
     def purge(self) -> None:
-        """Forget ended jobs at once from now on (MinJobAge 0)."""
-        self.min_job_age_s = 0.0
-        self.jobs = {name: job for name, job in self.jobs.items() if job.alive or job.completing}
+        """Forget ended jobs at once from here on."""
+        self.keep_jobs(0.0)
+        self.queue.forget_ended()
 
     # ---- nodes ----
 
     def node_down(self, name: str) -> None:
-        """Cut a node off, or kill it. slurmctld notices later: allocated*, then down* after
-        SlurmdTimeout."""
-        node, ping_s = self.nodes[name], self.slurmd_timeout_s / 3
-        node.silent, node.life = True, node.life + 1
-        missed_s = self.engine.between(0.0, ping_s) + self.engine.between(2.0, 15.0)
-        self._later_on(node, missed_s, lambda: setattr(node, "unanswered", True))
-        self._later_on(
-            node, self.slurmd_timeout_s + missed_s, lambda: self._lost(node, "Not responding")
-        )
+        """Cut a node off, or kill it: allocated* later, down* after SlurmdTimeout."""
+        node, timeout_s = self.nodes[name], self.conf.slurmd_timeout_s
+        node.fall_silent()
+        missed_s = self.engine.between(0.0, timeout_s / 3) + self.engine.between(2.0, 15.0)
+        self._later_on(node, missed_s, node.miss)
+        self._later_on(node, timeout_s + missed_s, lambda: self._lost(node, "Not responding"))
 
     def set_down(self, name: str, reason: str = "fault") -> None:
-        """Take an answering node out of service, as an operator: jobs lose it, and fail without a
-        batch host."""
+        """Take an answering node from its jobs, which fail without a batch host."""
         node = self.nodes[name]
         self._lost(node, reason)
         for job in node.orphans:
@@ -461,16 +367,16 @@ class Controller:
         self._end_orphans(node)
 
     def drain(self, name: str, reason: str = "fault") -> None:
-        self.nodes[name].drained, self.nodes[name].reason = True, reason
+        self.nodes[name].drain(reason)
 
     def undrain(self, name: str) -> None:
-        self.nodes[name].drained, self.nodes[name].reason = False, ""
+        self.nodes[name].undrain()
         self._schedule_soon()
 
     def node_up(self, name: str, *, rebooted: bool = False) -> None:
-        """Bring a node back, with its processes unless `rebooted`; its slurmd registers later."""
+        """Bring a node back, with its processes unless `rebooted`."""
         node = self.nodes[name]
-        node.life += 1
+        node.rejoin()
         self._later_on(
             node, self.engine.between(0.5, 5.0), lambda: self._registered(node, rebooted)
         )
@@ -480,8 +386,8 @@ class Controller:
         self._later(seconds, lambda: node.life == life and action())
 
     def _lost(self, node: SimNode, reason: str) -> None:
-        node.down, node.unanswered, node.reason = True, node.silent, reason
-        for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
+        node.mark_down(reason)
+        for job in self.queue.on(node.name):
             node.orphans.append(job)
             self._lose_node(job, node)
 
@@ -492,25 +398,23 @@ class Controller:
         if job.completing:
             job.completing.remove(node.name)
             self._settle_soon(job)
-        elif job.no_kill and len(job.nodes) > 1:
+        elif job.request.no_kill and len(job.nodes) > 1:
             job.nodes.remove(node.name)
         else:
             self._fail(job)
 
     def _fail(self, job: SimJob) -> None:
-        if job.requeue:
+        if job.request.requeue:
             self.requeue(job)
         else:
             self._end(job, "NODE_FAIL", "NodeDown")
 
     def _registered(self, node: SimNode, rebooted: bool) -> None:
-        node.silent = node.unanswered = node.down = False
-        node.reason = node.reason if node.drained else ""
-        reports, node.unheard = node.unheard, []
+        reports = node.register()
         for report in () if rebooted else reports:
             report()
         self._end_orphans(node)
-        for job in [job for job in self.jobs.values() if node.name in self.held_by(job)]:
+        for job in self.queue.on(node.name):
             if job.completing:
                 self._end_on(job, node)
                 self._settle_soon(job)
@@ -519,12 +423,12 @@ class Controller:
         self._schedule_soon()
 
     def _end_orphans(self, node: SimNode) -> None:
-        orphans, node.orphans = node.orphans, []
-        for job in orphans:
+        for job in node.take_orphans():
             self._end_on(job, node)
 
     def _end_on(self, job: SimJob, node: SimNode) -> None:
-        """End the rest of a job on a lost node; gently if it is over."""
+        """End a job's processes on a lost node; gently if it is over."""
         if not job.alive:
             self._send(self._reached(job, [node.name]), signal.SIGTERM)
-        self._later(0.0 if job.alive else self.kill_wait_s, partial(self._kill, job, [node.name]))
+        wait_s = 0.0 if job.alive else self.conf.kill_wait_s
+        self._later(wait_s, partial(self._kill, job, [node.name]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from orchestrator.simulation.slurm_call import (
 )
 from orchestrator.simulation.slurm_controller import Controller
 from orchestrator.simulation.slurm_job import SimJob
+from orchestrator.simulation.slurm_request import BatchScript, SlurmRequest, Submitter
 from orchestrator.simulation.slurm_words import moment
 
 _VALUED = """
@@ -52,10 +54,18 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
     for name in ("requeue", "no-requeue"):
         if name in options:
             given = {key: value for key, value in given.items() if not key.endswith("requeue")}
-    job = wanted_job(cluster, call, given | options, script)
-    job.text, job.argv = text, (str(script), *operands[1:]) if operands else ()
-    job.script = script if operands else Path(job.workdir, "(null)")
-    if not set(job.nodelist) | set(job.exclude) <= set(cluster.nodes):
+    options = given | options
+    workdir = str(Path(call.cwd, options.get("chdir", "")))
+    batch = BatchScript(
+        path=script if operands else Path(workdir, "(null)"),
+        argv=(str(script), *operands[1:]) if operands else (),
+        text=text,
+        workdir=workdir,
+        submit_dir=call.cwd,
+        append=options.get("open-mode", "") in ("a", "append"),
+    )
+    job = wanted_job(cluster, call, options, batch, script.name)
+    if not set(job.request.nodelist) | set(job.request.exclude) <= set(cluster.nodes):
         raise Rejected(
             1, "sbatch: error: Batch job submission failed: Invalid node name specified\n"
         )
@@ -74,48 +84,49 @@ def sbatch(cluster: Controller, call: Call) -> Reply:
 
 def script_options(text: str) -> list[str]:
     """Return the arguments of #SBATCH lines above the first command."""
-    found: list[str] = []
+    arguments: list[str] = []
     for line in text.splitlines():
         if line.startswith("#SBATCH"):
-            found += shlex.split(line.removeprefix("#SBATCH"), comments=True)
+            arguments += shlex.split(line.removeprefix("#SBATCH"), comments=True)
         elif line.strip() and not line.startswith("#"):
             break
-    return found
+    return arguments
 
 
-def wanted_job(cluster: Controller, call: Call, options: Options, script: Path) -> SimJob:
+def wanted_job(
+    cluster: Controller, call: Call, options: Options, script: BatchScript, script_name: str
+) -> SimJob:
     """Return the requested job. Raises Rejected."""
     _refuse_unknown_names(cluster, options)
-    job_id, workdir = str(cluster.next_id), str(Path(call.cwd, options.get("chdir", "")))
-    job = SimJob(
-        job_id, options.get("job-name", script.name), user=call.user, uid=call.uid, host=call.host
+    job_id, name = str(cluster.queue.next_id), options.get("job-name", script_name)
+    output = _expanded(options.get("output", "slurm-%j.out"), job_id, name, call.user)
+    conf, nodes = cluster.conf, _count(options.get("nodes", "1"))
+    limit_s = _limit(options["time"]) if "time" in options else conf.default_time_s
+    exclude, nodelist = _nodes(options.get("exclude", "")), _nodes(options.get("nodelist", ""))
+    env = _exported(call, options.get("export", "ALL"))
+    request = SlurmRequest(
+        name,
+        Submitter(call.user, call.uid, call.host),
+        replace(script, output=str(Path(script.workdir, output))),
+        env,
+        partition=conf.partition,
+        nodes=max(nodes, len(nodelist)),
+        nodelist=nodelist,
+        exclude=exclude,
+        time_limit_s=limit_s,
+        dependency=_dependency(options.get("dependency", "")),
+        begin_ms=_begin(options.get("begin", ""), cluster.engine.wall_ms),
+        no_kill="no-kill" in options,
+        requeue="no-requeue" not in options,
+        warning=_warning(options["signal"]) if "signal" in options else None,
+        held="JobHeldUser" if "hold" in options else "",
     )
-    job.env, job.workdir, job.submit_dir = (
-        _exported(call, options.get("export", "ALL")),
-        workdir,
-        call.cwd,
-    )
-    job.output = str(Path(workdir, _expanded(options.get("output", "slurm-%j.out"), job)))
-    job.append = options.get("open-mode", "") in ("a", "append")
-    job.partition, job.nodes_wanted = cluster.partition, _count(options.get("nodes", "1"))
-    job.time_limit_s = _limit(options["time"]) if "time" in options else cluster.default_time_s
-    job.exclude, job.nodelist = (
-        _nodes(options.get("exclude", "")),
-        _nodes(options.get("nodelist", "")),
-    )
-    job.nodes_wanted = max(job.nodes_wanted, len(job.nodelist))
-    job.dependency = _dependency(options.get("dependency", ""))
-    job.begin_ms = _begin(options.get("begin", ""), cluster.engine.wall_ms)
-    job.no_kill = "no-kill" in options
-    job.requeue = "no-requeue" not in options
-    job.warning = _warning(options["signal"]) if "signal" in options else None
-    job.held = "JobHeldUser" if "hold" in options else ""
-    return job
+    return SimJob(job_id, request, env)
 
 
 def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
-    partition = options.get("partition", cluster.partition)
-    if cluster.partition not in listed(partition):
+    partition = options.get("partition", cluster.conf.partition)
+    if cluster.conf.partition not in listed(partition):
         raise Rejected(
             1,
             f"sbatch: error: invalid partition specified: {partition}\n"
@@ -130,24 +141,20 @@ def _refuse_unknown_names(cluster: Controller, options: Options) -> None:
 
 
 def _available(cluster: Controller, job: SimJob) -> bool:
-    """Return whether the cluster could ever start it. A job for more nodes than exist waits all the
-    same."""
-    usable = cluster.usable(job)
-    enough = job.nodes_wanted <= len(usable) or job.nodes_wanted > len(cluster.nodes)
-    return enough and set(job.nodelist) <= set(usable)
+    """Return whether it may start some time. A job for more nodes than exist waits all the same."""
+    usable, wanted = cluster.queue.usable(job), job.request.nodes
+    enough = wanted <= len(usable) or wanted > len(cluster.nodes)
+    return enough and set(job.request.nodelist) <= set(usable)
 
 
 def _tested(cluster: Controller, job: SimJob) -> Reply:
-    names = fold(
-        [*job.nodelist, *(n for n in cluster.usable(job) if n not in job.nodelist)][
-            : job.nodes_wanted
-        ]
-    )
-    when = moment(max(job.begin_ms, cluster.engine.wall_ms), {}, "")
-    cores = (
-        f"using {16 * job.nodes_wanted} processors on nodes {names} in partition {job.partition}"
-    )
-    return Reply(0, "", f"sbatch: Job {job.id} to start at {when} {cores}\n")
+    request, wanted = job.request, job.request.nodelist
+    usable = [node for node in cluster.queue.usable(job) if node not in wanted]
+    names = fold([*wanted, *usable][: request.nodes])
+    when = moment(max(request.begin_ms, cluster.engine.wall_ms), {}, "")
+    cores = f"using {16 * request.nodes} processors on nodes {names}"
+    text = f"Job {job.id} to start at {when} {cores} in partition {request.partition}"
+    return Reply(0, "", f"sbatch: {text}\n")
 
 
 def _exported(call: Call, export: str) -> dict[str, str]:
@@ -168,8 +175,8 @@ def _exported(call: Call, export: str) -> dict[str, str]:
     return env
 
 
-def _expanded(output: str, job: SimJob) -> str:
-    signs = {"%": "%", "j": job.id, "x": job.name, "u": job.user}
+def _expanded(output: str, job_id: str, name: str, user: str) -> str:
+    signs = {"%": "%", "j": job_id, "x": name, "u": user}
     return re.sub("%(.)", lambda match: signs.get(match[1], match[0]), output)
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from orchestrator.nodes.names import fold
 from orchestrator.simulation.slurm_controller import Controller
-from orchestrator.simulation.slurm_job import ON_NODES, SimJob, SimNode
+from orchestrator.simulation.slurm_job import ON_NODES, SimJob
+from orchestrator.simulation.slurm_node import SimNode
 
 CODES = {
     "PENDING": "PD", "RUNNING": "R", "SUSPENDED": "S", "COMPLETED": "CD", "CANCELLED": "CA",
@@ -54,14 +55,15 @@ def span(seconds: float | None, *, full: bool = False) -> str:
 
 def start_ms(job: SimJob) -> int:
     """Return the start or earliest start, or 0."""
-    return job.begin_ms if job.state == "PENDING" and not job.completing else job.start_ms
+    queued = job.state == "PENDING" and not job.completing
+    return job.times.begin_ms if queued else job.times.start_ms
 
 
 def limit_end_ms(job: SimJob, cluster: Controller) -> int:
     """Return the end or latest end, or 0."""
-    start, limit_s = start_ms(job), job.time_limit_s
-    if job.end_ms or limit_s is None or not start:
-        return job.end_ms
+    start, limit_s, end_ms = start_ms(job), job.request.time_limit_s, job.times.end_ms
+    if end_ms or limit_s is None or not start:
+        return end_ms
     if job.state in ON_NODES:
         return cluster.engine.wall_ms + int(1000 * (limit_s - job.run_s(cluster.engine.now)))
     return start + int(1000 * limit_s)
@@ -72,31 +74,30 @@ def _nodes_or_reason(job: SimJob) -> str:
 
 
 def left_s(job: SimJob, cluster: Controller) -> float | None:
-    return None if job.time_limit_s is None else job.time_limit_s - job.run_s(cluster.engine.now)
+    limit_s = job.request.time_limit_s
+    return None if limit_s is None else limit_s - job.run_s(cluster.engine.now)
 
-
-# ---- squeue ----
 
 Cell = Callable[[SimJob, Controller, Mapping[str, str]], object]
 QUEUE_CELLS: dict[str, tuple[str, Cell]] = {
     "A": ("JOBID", lambda job, *_: job.id),
-    "D": ("NODES", lambda job, *_: len(job.nodes) or job.nodes_wanted),
+    "D": ("NODES", lambda job, *_: len(job.nodes) or job.request.nodes),
     "L": ("TIME_LEFT", lambda job, cluster, _: span(left_s(job, cluster))),
     "M": ("TIME", lambda job, cluster, _: span(job.run_s(cluster.engine.now))),
     "N": ("NODELIST", lambda job, *_: fold(job.completing or job.nodes)),
-    "P": ("PARTITION", lambda job, *_: job.partition),
+    "P": ("PARTITION", lambda job, *_: job.request.partition),
     "R": ("NODELIST(REASON)", lambda job, *_: _nodes_or_reason(job)),
     "S": ("START_TIME", lambda job, _, env: moment(start_ms(job), env, "N/A")),
     "T": ("STATE", lambda job, *_: job.shown),
-    "V": ("SUBMIT_TIME", lambda job, _, env: moment(job.submit_ms, env, "N/A")),
-    "Z": ("WORK_DIR", lambda job, *_: job.workdir),
+    "V": ("SUBMIT_TIME", lambda job, _, env: moment(job.times.submit_ms, env, "N/A")),
+    "Z": ("WORK_DIR", lambda job, *_: job.request.script.workdir),
     "e": ("END_TIME", lambda job, cluster, env: moment(limit_end_ms(job, cluster), env, "N/A")),
     "i": ("JOBID", lambda job, *_: job.id),
-    "j": ("NAME", lambda job, *_: job.name),
-    "l": ("TIME_LIMIT", lambda job, *_: span(job.time_limit_s)),
+    "j": ("NAME", lambda job, *_: job.request.name),
+    "l": ("TIME_LIMIT", lambda job, *_: span(job.request.time_limit_s)),
     "r": ("REASON", lambda job, *_: job.reason),
     "t": ("ST", lambda job, *_: CODES[job.shown]),
-    "u": ("USER", lambda job, *_: job.user),
+    "u": ("USER", lambda job, *_: job.request.submitter.user),
 }
 
 
@@ -119,7 +120,7 @@ def queue_line(job: SimJob, form: str, cluster: Controller, env: Mapping[str, st
 
 
 def queue_order(job: SimJob) -> tuple[str, int]:
-    """Sort as squeue does: by state, then by priority, which falls from job to job."""
+    """Sort as squeue: by state, then by priority, which falls from job to job."""
     return job.shown, int(job.id)
 
 
@@ -127,18 +128,18 @@ def queue_order(job: SimJob) -> tuple[str, int]:
 
 
 JOB = """\
-JobId={job.id} JobName={job.name}
+JobId={job.id} JobName={request.name}
 UserId={user} GroupId={user} MCS_label=N/A
 Priority={priority} Nice=0 Account=(null) QOS=(null)
 JobState={job.shown} Reason={reason} Dependency={dependency}
-Requeue={job.requeue:d} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode={exit_code}
+Requeue={request.requeue:d} Restarts={job.restarts} BatchFlag=1 Reboot=0 ExitCode={exit_code}
 RunTime={ran} TimeLimit={limit} TimeMin=N/A
 SubmitTime={submitted} EligibleTime={eligible}
 AccrueTime={eligible}
 StartTime={started} EndTime={ended} Deadline=N/A
 PreemptEligibleTime={started} PreemptTime={preempted}
-SuspendTime={suspended} SecsPreSuspend={job.ran_s:.0f} LastSchedEval={submitted} Scheduler=Main
-Partition={job.partition} AllocNode:Sid={job.host}:1
+SuspendTime={suspended} SecsPreSuspend={ran_s:.0f} LastSchedEval={submitted} Scheduler=Main
+Partition={request.partition} AllocNode:Sid={request.submitter.host}:1
 ReqNodeList={wanted} ExcNodeList={excluded}
 NodeList={nodes}
 BatchHost={job.batch_host}
@@ -149,12 +150,12 @@ MinCPUsNode=1 MinMemoryNode=0 MinTmpDiskNode=0
 Features=(null) DelayBoot=00:00:00
 OverSubscribe=NO Contiguous=0 Licenses=(null) Network=(null)
 Command={command}
-WorkDir={job.workdir}
-StdErr={job.output}
+WorkDir={request.script.workdir}
+StdErr={request.script.output}
 StdIn=/dev/null
-StdOut={job.output}
+StdOut={request.script.output}
 Power=
-Comment={job.comment}"""
+Comment={request.comment}"""
 
 
 def shown_job(job: SimJob, cluster: Controller, env: Mapping[str, str], *, oneliner: bool) -> str:
@@ -166,10 +167,12 @@ def shown_job(job: SimJob, cluster: Controller, env: Mapping[str, str], *, oneli
         if job.batch_host
         else ("BatchHost=",)
     )
-    absent += () if job.comment else ("Comment=",)
+    absent += () if job.request.comment else ("Comment=",)
     values = _job_values(job, cluster, env, first=queued and not job.restarts)
     lines = [
-        line.format(job=job, **values) for line in JOB.split("\n") if not line.startswith(absent)
+        line.format(job=job, request=job.request, **values)
+        for line in JOB.split("\n")
+        if not line.startswith(absent)
     ]
     return " ".join(lines) + " \n" if oneliner else "\n   ".join(lines) + "\n   \n\n"
 
@@ -177,24 +180,26 @@ def shown_job(job: SimJob, cluster: Controller, env: Mapping[str, str], *, oneli
 def _job_values(
     job: SimJob, cluster: Controller, env: Mapping[str, str], *, first: bool
 ) -> dict[str, object]:
-    count = len(job.nodes) or job.nodes_wanted
+    request, times = job.request, job.times
+    count = len(job.nodes) or request.nodes
     return {
-        "user": f"{job.user}({job.uid})",
+        "user": f"{request.submitter.user}({request.submitter.uid})",
         "priority": 0 if job.held else 4294901760 - int(job.id),
         "reason": job.reason.replace(" ", "_"),
         "exit_code": ":".join(map(str, job.exit_code)),
         "dependency": _dependency(job),
+        "ran_s": times.ran_s,
         "ran": span(job.run_s(cluster.engine.now), full=True),
-        "limit": span(job.time_limit_s, full=True),
-        "submitted": moment(job.submit_ms, env, "Unknown"),
-        "eligible": moment(job.begin_ms or (0 if job.held else job.submit_ms), env, "Unknown"),
+        "limit": span(request.time_limit_s, full=True),
+        "submitted": moment(times.submit_ms, env, "Unknown"),
+        "eligible": moment(times.begin_ms or (0 if job.held else times.submit_ms), env, "Unknown"),
         "started": moment(start_ms(job), env, "Unknown"),
         "ended": moment(limit_end_ms(job, cluster), env, "Unknown"),
-        "preempted": moment(job.preempt_ms, env, "None"),
-        "suspended": moment(job.suspend_ms, env, "None"),
-        "command": job.script if job.argv else "(null)",
-        "wanted": fold(job.nodelist) or "(null)",
-        "excluded": fold(job.exclude) or "(null)",
+        "preempted": moment(times.preempt_ms, env, "None"),
+        "suspended": moment(times.suspend_ms, env, "None"),
+        "command": request.script.path if request.script.argv else "(null)",
+        "wanted": fold(request.nodelist) or "(null)",
+        "excluded": fold(request.exclude) or "(null)",
         "nodes": fold(job.completing or job.nodes),
         "count": f"{count}-{count}" if first else count,
         "tasks": count,
@@ -203,17 +208,17 @@ def _job_values(
 
 
 def _dependency(job: SimJob) -> str:
-    return ",".join(f"{kind}:{job_id}(unfulfilled)" for kind, job_id in job.dependency) or "(null)"
-
-
-# ---- nodes ----
+    return (
+        ",".join(f"{kind}:{job_id}(unfulfilled)" for kind, job_id in job.request.dependency)
+        or "(null)"
+    )
 
 
 def node_state(node: SimNode, cluster: Controller) -> str:
     """Return sinfo's %T."""
-    jobs = [job for job in cluster.jobs.values() if node.name in cluster.held_by(job)]
+    jobs = cluster.queue.on(node.name)
     state = "completing" if any(job.completing for job in jobs) else "allocated" if jobs else "idle"
-    if state == "idle" and node.name in cluster.planned:
+    if state == "idle" and node.name in cluster.queue.planned:
         state = "planned"
     if node.drained:
         state = "draining" if jobs else "drained"
@@ -223,14 +228,14 @@ def node_state(node: SimNode, cluster: Controller) -> str:
 
 
 def sinfo_cells(names: Sequence[str], cluster: Controller) -> dict[str, object]:
-    node, limit_s = cluster.nodes[names[0]], cluster.max_time_s
+    node, limit_s = cluster.nodes[names[0]], cluster.conf.max_time_s
     state = node_state(node, cluster)
     return {
         "D": len(names),
         "E": node.reason or "none",
         "G": "gpu:8",
         "N": fold(names),
-        "P": f"{cluster.partition}*",
+        "P": f"{cluster.conf.partition}*",
         "T": state,
         "a": "up",
         "l": "infinite" if limit_s is None else span(limit_s),
@@ -250,11 +255,11 @@ SHORT = {
 
 def config(cluster: Controller, env: Mapping[str, str]) -> str:
     values = {
-        "ClusterName": cluster.name,
-        "KillWait": f"{cluster.kill_wait_s:.0f} sec",
-        "MinJobAge": f"{cluster.min_job_age_s:.0f} sec",
-        "NEXT_JOB_ID": cluster.next_id,
-        "SlurmdTimeout": f"{cluster.slurmd_timeout_s:.0f} sec",
+        "ClusterName": cluster.conf.name,
+        "KillWait": f"{cluster.conf.kill_wait_s:.0f} sec",
+        "MinJobAge": f"{cluster.conf.min_job_age_s:.0f} sec",
+        "NEXT_JOB_ID": cluster.queue.next_id,
+        "SlurmdTimeout": f"{cluster.conf.slurmd_timeout_s:.0f} sec",
         "SLURM_VERSION": "22.05.8",
     }
     lines = [f"{name:23s} = {value}" for name, value in values.items()]

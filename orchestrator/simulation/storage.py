@@ -1,17 +1,15 @@
-"""The storage of a simulated process: a real folder with virtual times behind a file server that
-fails.
+"""A process's storage: a real folder with virtual times behind a file server that fails.
 
 A process has its own `SimFiles`, with the methods of onnode/kernel/files.py. Each system call is a
-step: before it the process may be killed or wait, and faults apply. Then the operation is done on a
-real folder. Its files get the server's times, so direct readers (score, status, evidence) see
-virtual times. Nothing is flushed to a disk.
+step: before it the process may be killed or wait, and faults apply. Files get the server's times,
+so direct readers (score, status, evidence) see virtual times. Nothing is flushed to a disk.
 
-A seed always gives the same tree: inode numbers and temporary names are counted, and a listing's
-order depends on seed and names alone.
+A seed always gives the same tree and times: inode numbers and temporary names are counted, and a
+listing's order depends on seed and names.
 
 Modelled: faults (storage_faults.py); caches of hosts (storage_views.py), so two hosts that append
 to a file overwrite each other; late contents and crashes (storage_crash.py). A full disk or the
-death of the writer leaves a part of a write.
+writer's death leaves a part of a write.
 
 Kinder than NFS:
     a host that opens a cached name gets the new file, even if another name keeps the old file alive
@@ -43,7 +41,7 @@ _PROBE = bytes(1 << 16)
 
 
 class _Torn:
-    """Encloses a write: a process that dies before it may leave a part of the content."""
+    """Encloses a write: a process that dies before it may leave a part."""
 
     def __init__(
         self,
@@ -89,7 +87,7 @@ class SimAppender(Appender):
         return len(content) if self._failed else fits
 
     def put(self, content: bytes | bytearray) -> None:
-        """Write at the file's end as the host sees it."""
+        """Write at the end as the host sees it."""
         files, path = self._files, self._path
         if files.view is None:
             files.put(self._fd, path, content)
@@ -128,7 +126,7 @@ class SimFiles(SimReader):
     """The storage as a process on `host` sees it."""
 
     def opened(self, path: PathLike, flags: int) -> int:
-        """Open a file to write, creating it if missing."""
+        """Open a file to write, or make it."""
         self.enter(path, "make" if flags & os.O_EXCL else "write")
         fd = -1
         if not flags & os.O_EXCL:
@@ -199,8 +197,6 @@ class SimFiles(SimReader):
             server.journal.made(path)
         if view := self.view:
             view.changed(path)
-
-    # ---- writing ----
 
     def temporary(self, path: PathLike) -> str:
         self.process.step()

@@ -26,7 +26,7 @@ Key = tuple[int, int]
 
 @dataclass
 class Unsynced:
-    """A file: other hosts see `shown` bytes, `safe` bytes survive a crash."""
+    """Other hosts see `shown` bytes; `safe` bytes survive a crash."""
 
     host: str
     shown: int
@@ -44,6 +44,9 @@ class Contents:
         self.lag_s = 0.0
         self._files: dict[Key, Unsynced] = {}
 
+    def delay(self, lag_s: float) -> None:
+        self.lag_s = lag_s
+
     def wrote(self, about: os.stat_result, host: str) -> None:
         """Note that `host` writes to a file; `about`: the state before."""
         key, now, size = (about.st_dev, about.st_ino), self._engine.now, about.st_size
@@ -59,13 +62,13 @@ class Contents:
         unsynced.shown, unsynced.safe = min(unsynced.shown, size), min(unsynced.safe, size)
 
     def synced(self, about: os.stat_result, host: str) -> None:
-        """Note that `host`'s part is on the disk."""
+        """Note a sync by `host`."""
         unsynced = self._files.get((about.st_dev, about.st_ino))
         if unsynced is not None and unsynced.host == host:
             del self._files[about.st_dev, about.st_ino]
 
     def closed(self, about: os.stat_result, host: str) -> None:
-        """Note that `host` has sent its content to the server."""
+        """Note that `host` has sent its content."""
         unsynced = self._files.get((about.st_dev, about.st_ino))
         if unsynced is not None and unsynced.host == host:
             unsynced.open = False
@@ -86,7 +89,7 @@ class Contents:
         return min(unsynced.shown, about.st_size)
 
     def lose(self, root: Path, lost_s: float, host: str = "") -> None:
-        """Cut off the last writes, of all files or those open on `host`."""
+        """Cut off last writes, of all files or those open on `host`."""
         now, chance = self._engine.now, self._engine.random
         hit = {
             key: unsynced.safe
@@ -98,15 +101,15 @@ class Contents:
             about = path.lstat()
             safe = hit.pop((about.st_dev, about.st_ino), None)
             if safe is not None and safe < about.st_size:
-                os.truncate(path, chance.choice((safe, chance.randint(safe, about.st_size))))
-                os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
-        others = {key: found for key, found in self._files.items() if host and found.host != host}
-        self._files = others
+                cut(path, chance.choice((safe, chance.randint(safe, about.st_size))))
+        self._files = {
+            key: unsynced for key, unsynced in self._files.items() if host and unsynced.host != host
+        }
 
 
 @dataclass(frozen=True)
 class Change:
-    """An unsynced change. `undo` reverts it; `stash`: the file that lost its name."""
+    """An unsynced change. `stash`: the file that lost its name."""
 
     at: float
     folders: tuple[str, ...]
@@ -116,8 +119,7 @@ class Change:
 
 class Journal:
     def __init__(self, engine: Engine, stash: Path, touched: Callable[[str, bool], None]) -> None:
-        """`stash` takes removed files. `touched` is called for each folder changed (False) or
-        created (True) by a crash."""
+        """`stash` takes removed files. A crash calls `touched` for folders; True: created."""
         self._engine, self._stash, self._touched = engine, stash, touched
         self._changes: deque[Change] = deque()
         self._count = 0
@@ -138,7 +140,7 @@ class Journal:
         self._add((path,), undo, kept)
 
     def renamed(self, source: PathLike, target: PathLike, kept: Path | None) -> None:
-        """Note that a name has replaced a kept file, or nothing."""
+        """Note a name that replaced a kept file, or nothing."""
 
         def undo() -> None:
             os.replace(target, source)
@@ -148,7 +150,7 @@ class Journal:
         self._add((source, target), undo, kept)
 
     def keep(self, path: PathLike) -> Path | None:
-        """Link a file into the stash; return None for a folder or a missing file."""
+        """Link a file into the stash; None for a folder or a missing file."""
         self._stash.mkdir(exist_ok=True)
         self._count += 1
         kept = self._stash / str(self._count)
@@ -193,6 +195,13 @@ class Journal:
     def _forget(self, change: Change) -> None:
         if change.stash:
             change.stash.unlink(missing_ok=True)
+
+
+def cut(path: Path, size: int) -> None:
+    """Cut a file, which keeps its virtual times."""
+    about = path.stat()
+    os.truncate(path, size)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
 def _drop(path: PathLike) -> None:

@@ -15,14 +15,14 @@ Kind = Literal["read", "make", "link", "alter", "write"]
 writes to an open file."""
 
 RETRY_S = 1.0
-"""How often a hanging mount asks again."""
+"""Between attempts of a hanging mount."""
 LAST_BLOCK = 4096
 FITS = 0.25
-"""The chance of a small write on a full disk: a file's last block may have room."""
+"""The chance of a small write on a full disk: the last block may have room."""
 
 
 def fail(number: int, path: PathLike | None = None) -> NoReturn:
-    """Raise an errno's OSError; a write to an open file has no `path`."""
+    """Raise OSError; a write to an open file has no `path`."""
     name = (os.fspath(path),) if path is not None else ()
     raise OSError(number, os.strerror(number), *name)
 
@@ -52,15 +52,13 @@ class Faults:
     _no_links: int = 0
     _handles: dict[str, int] = field(default_factory=dict)
 
-    # ---- switches ----
-
     def full(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
         """Leave `room_bytes`. `late`: as on NFS, `sync` or `close` reports the error."""
         self._room, self._no_room, self._late = room_bytes if on else None, errno.ENOSPC, late
         self._switched()
 
     def quota(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
-        """Act as `full`, with a quota's error."""
+        """As `full`, with a quota's error."""
         self.full(on, room_bytes=room_bytes, late=late)
         self._no_room = errno.EDQUOT
 
@@ -69,14 +67,14 @@ class Faults:
         self._switched()
 
     def away(self, on: bool = True, error: int = errno.EIO, *, hang: bool = False) -> None:
-        """Fail with `error`, or wait until the server is back (`hang`)."""
+        """Fail with `error`, or wait for the server (`hang`)."""
         self._away = Away(error, hang) if on else None
         self._switched()
 
     def cut(
         self, host: str, on: bool = True, error: int = errno.EIO, *, hang: bool = False
     ) -> None:
-        """Act as `away`, for a single host."""
+        """As `away`, for a single host."""
         if on:
             self._cut[host] = Away(error, hang)
         else:
@@ -84,7 +82,7 @@ class Faults:
         self._switched()
 
     def at_times(self, processes: tuple[str, ...], chance: float) -> None:
-        """Make calls fail with EIO in processes whose names start with these."""
+        """Make calls fail with EIO in processes with these prefixes."""
         self._at_times = processes, chance
         self._switched()
 
@@ -129,8 +127,6 @@ class Faults:
             self._no_links,
         )
         self.active = any(simple) or bool(self._at_times[1] or self._once)
-
-    # ---- meeting them ----
 
     def handles(self, host: str) -> tuple[int, int]:
         """The generation of handles opened now."""
@@ -190,8 +186,9 @@ class Faults:
         return fits
 
     def fit_later(self, size: int) -> tuple[int, int]:
-        """Return how many bytes fit, and the errno for the next `sync` or `close`. Raises OSError
-        unless errors come late.
+        """Return how many bytes fit, and the errno for the next `sync` or `close`.
+
+        Raises OSError unless errors come late.
         """
         try:
             fits = self.fit(size)

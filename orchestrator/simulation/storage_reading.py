@@ -35,8 +35,6 @@ class SimReader(Files):
     def __init__(self, server: Server, process: SimProcess, host: str = "") -> None:
         self.server, self.process, self.host = server, process, host or process.host
 
-    # ---- steps ----
-
     @property
     def handle(self) -> tuple[int, int]:
         """The generation of files opened now."""
@@ -57,8 +55,6 @@ class SimReader(Files):
                 fail(errno.ESTALE)
         elif view := self.view:
             view.enter(path, kind)
-
-    # ---- reading ----
 
     def open(self, path: PathLike, *, raw: bool = False) -> BinaryIO:
         return cast(BinaryIO, self._open(path))
@@ -96,7 +92,7 @@ class SimReader(Files):
 
     def read_with_time(self, path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
         if os.fspath(path).endswith(".lock"):
-            self.process.confirmed_at = self.process.engine.now
+            self.process.confirm()
         if self.server.plain:
             self.enter(path, "read")
             handle = self.handle

@@ -1,4 +1,4 @@
-"""The file server of a simulated world, and its hosts' caches."""
+"""The file server of a simulated world."""
 
 from __future__ import annotations
 
@@ -32,21 +32,13 @@ class Server:
         self._inodes: dict[tuple[int, int], int] = {}
         self._count = 0
 
-    # ---- how late hosts see changes, and crashes ----
-
     def cache(self, most_s: float, least_s: float = 3.0, *, listings: bool = True) -> None:
         """Make hosts keep names and attributes for `least_s` to `most_s` seconds; 0: no caches.
 
-        These are acregmin and acregmax of nfs(5). `listings`: list folders from the cache, too.
-        Without, a listing asks the server, as Linux does unless mounted with `nocto`.
+        These are acregmin and acregmax of nfs(5). `listings`: list folders from the cache, too, as
+        Linux does if mounted with `nocto`.
         """
-        caching = self.caching
-        caching.least_s, caching.most_s, caching.listings, caching.on = (
-            min(least_s, most_s),
-            most_s,
-            listings,
-            most_s > 0.0,
-        )
+        self.caching.keep(least_s, most_s, listings=listings)
         for view in self._views.values():
             view.clear()
         self._switched()
@@ -54,11 +46,11 @@ class Server:
     def delay_contents(self, lag_s: float) -> None:
         """Show other hosts unsynced contents after `lag_s`, names at once."""
         self.contents = self.contents or Contents(self.engine)
-        self.contents.lag_s = lag_s
+        self.contents.delay(lag_s)
         self._switched()
 
     def remember(self) -> None:
-        """Note from now on the changes that a crash can lose."""
+        """Note changes that a crash can lose."""
         self.delay_contents(self.contents.lag_s if self.contents else 0.0)
         stash = self.root.with_name(f"{self.root.name}.lost")
         self.journal = self.journal or Journal(self.engine, stash, self._touched)
@@ -75,7 +67,7 @@ class Server:
         self.journal.lose(lost_s)
 
     def lose_host(self, host: str, lost_s: float = 30.0) -> None:
-        """Lose a crashed host's unsent writes and cache."""
+        """Lose a host's unsent writes and cache."""
         if self.contents is not None:
             self.contents.lose(self.root, self.engine.between(0.0, lost_s), host)
         if host in self._views:
@@ -99,10 +91,11 @@ class Server:
             self.made(os.stat(folder))
         self.stamp(folder)
 
-    # ---- times, numbers, order ----
-
     def now_ns(self) -> int:
         return self.engine.start_ms * 1_000_000 + int((self.engine.now + self.clock_s) * 1e9)
+
+    def step_clock(self, by_s: float) -> None:
+        self.clock_s += by_s
 
     def stamp(self, file: PathLike | int) -> None:
         now = self.now_ns()
@@ -110,6 +103,11 @@ class Server:
             os.utime(file, ns=(now, now))
         except FileNotFoundError:
             pass
+
+    def adopt(self, folder: Path) -> None:
+        """Stamp files that no process of this world wrote."""
+        for path in (folder, *folder.rglob("*")):
+            self.stamp(path)
 
     def made(self, about: os.stat_result) -> None:
         """Number a new file or folder."""

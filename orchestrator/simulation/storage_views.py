@@ -1,7 +1,7 @@
-"""A host's cache in front of the file server, as in an NFS client: names, attributes and listings.
+"""A host's cache of names, attributes and listings, as in an NFS client.
 
-A reply is kept for a random time: until then the host sees only its own changes. Opening a file
-asks the server (close-to-open), unless the host remembers its name, or a folder above, as missing.
+A reply is kept for a random time; meanwhile the host sees only its own changes. Opening a file asks
+the server (close-to-open), unless its name, or a folder above, is remembered as missing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from orchestrator.simulation.storage_faults import Kind, fail
 
 @dataclass(frozen=True)
 class Seen:
-    """The server's reply about a name. `about` follows links; None comes with an `error`."""
+    """A reply about a name. `about` follows links; None comes with an `error`."""
 
     named: bool
     about: os.stat_result | None
@@ -34,6 +34,10 @@ class Caching:
     most_s: float = 0.0
     listings: bool = True
     on: bool = False
+
+    def keep(self, least_s: float, most_s: float, *, listings: bool) -> None:
+        self.least_s, self.most_s = min(least_s, most_s), most_s
+        self.listings, self.on = listings, most_s > 0.0
 
 
 class HostView:
@@ -57,8 +61,6 @@ class HostView:
 
     def _until(self) -> float:
         return self._engine.now + self._engine.between(self._caching.least_s, self._caching.most_s)
-
-    # ---- reading ----
 
     def look(self, path: PathLike) -> Seen:
         for name in (os.fspath(path), _target(path)):
@@ -106,8 +108,6 @@ class HostView:
             folder = os.path.dirname(folder)
         return None
 
-    # ---- opening and changing ----
-
     def find(self, path: PathLike) -> None:
         """Raise FileNotFoundError if the path is remembered as missing."""
         name = os.fspath(path)
@@ -118,7 +118,7 @@ class HostView:
             fail(seen.error, path)
 
     def enter(self, path: PathLike, kind: Kind) -> None:
-        """Raise FileNotFoundError if the host would not even ask its server to change `path`."""
+        """Raise FileNotFoundError if the host would not even ask the server."""
         if kind == "alter":
             self.find(path)
         elif kind != "read":
@@ -144,10 +144,8 @@ class HostView:
                 for inside in [path for path in known if path.startswith(place + os.sep)]:
                     del known[inside]
 
-    # ---- appending ----
-
     def end(self, path: PathLike, size: int, *, opened: bool = False) -> int:
-        """Return the end as the host sees it: NFS clients count it themselves."""
+        """Return the end as the host counts it."""
         name = os.fspath(path)
         known, until = self._ends.get(name, (size, 0.0))
         if opened or self._engine.now >= until:

@@ -5,7 +5,7 @@
     script.cut(1800.0)      # the same training, dead after half an hour
 
 Every log starts with MARK, and its records name the file `rehearsal`: nobody may take it for a
-result. The launcher logs `cache_clear`, so a script does not.
+result. The launcher, not a script, logs `cache_clear`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,23 @@ from orchestrator.simulation.training_facts import Behaviour, TrainingFacts, Val
 __all__ = ["FILE", "MARK", "Script", "TrainingFacts", "Trainings", "facts_of", "is_rehearsal"]
 
 MARK = b"orchestrator: rehearsal"
-"""The start of every script's first line."""
+"""Starts every script."""
 FILE = REHEARSAL
 """`metadata.file` of a script's records."""
 NEVER = float("inf")
 _STARTUP_SPREAD = 0.03
-"""Assumed relative standard deviation: start-ups of a set lie 1 to 15 % around their median
-(startup.json, warm_range_s)."""
+"""Assumed: a set's start-ups lie 1 to 15 % around their median (startup.json, warm_range_s)."""
 
 Line = tuple[float, bytes]
 
 
 @dataclass(frozen=True)
 class Script:
-    """A training's output on its logging rank, as rising (seconds after the program's start, bytes
-    of whole lines).
-    """
+    """Output of the logging rank, as rising (seconds after the program's start, whole lines)."""
 
     lines: tuple[Line, ...]
     seconds: float
-    """The program's own exit, or infinite."""
+    """Until its exit, or infinite."""
     status: str
     """Of run_stop: `success` or `aborted`; or ""."""
 
@@ -61,7 +58,7 @@ class Script:
         return self._moment_of(b'"run_stop"')
 
     def cut(self, at_s: float, *, torn: bool = False) -> Script:
-        """Return a program that dies at `at_s`; `torn`: in the middle of its last line."""
+        """Return a program that dies at `at_s`; `torn`: within its last line."""
         lines = [line for line in self.lines if line[0] <= at_s]
         if torn and lines:
             moment, text = lines[-1]
@@ -69,16 +66,16 @@ class Script:
         return self._ends(lines, min(self.seconds, at_s))
 
     def silent_from(self, at_s: float) -> Script:
-        """Return a program that hangs at `at_s`: silent, without an exit."""
+        """Return a program that hangs at `at_s`."""
         return self._ends([line for line in self.lines if line[0] <= at_s], NEVER)
 
     def without_run_stop(self) -> Script:
-        """Return a program that ends normally, but never logs run_stop."""
+        """Return a program that ends normally without logging run_stop."""
         stop = self.run_stop_s
         return self._ends([line for line in self.lines if line[0] < stop], self.seconds)
 
     def with_lines(self, more: Iterable[Line]) -> Script:
-        """Add output, at equal times after its own."""
+        """Add output; at equal times it comes last."""
         return replace(self, lines=tuple(sorted([*self.lines, *more], key=lambda line: line[0])))
 
     def with_garbage(self, chance: random.Random, count: int = 10) -> Script:
@@ -100,7 +97,7 @@ class Script:
 
 
 class Trainings:
-    """Trainings of a workload on a system. `run_seconds` replaces the published length of a usual
+    """A workload's trainings on a system. `run_seconds` replaces the published length of a usual
     run; `missed_share` of the runs miss their target.
     """
 
@@ -114,8 +111,7 @@ class Trainings:
         self._curve = behaviour.curve
         self._rate_spread = behaviour.number("rate_spread")
         self._cost = behaviour.number("eval_cost")
-        # Seconds per sample, an evaluation counted as samples: the mean of samples then takes
-        # `seconds.run`.
+        # Seconds per sample, evaluations counted as samples: their mean takes `seconds.run`.
         self._pace = self.seconds.run / (self.samples.mean + self.samples.usual * self._cost)
         self._target = behaviour.number("target", 1.0 if facts.target is None else facts.target)
         keys = logged_keys(facts, behaviour, self._target)
@@ -124,7 +120,7 @@ class Trainings:
 
     @property
     def source(self) -> str:
-        """The source of the run length: published, estimated from a named result, or assumed."""
+        """Of the run length: published, estimated from a named result, or assumed."""
         return self.seconds.source
 
     def script(
@@ -138,10 +134,10 @@ class Trainings:
         pace: float = 1.0,
         chatter_lines: int = 0,
     ) -> Script:
-        """Return the output of a training that starts at `start_ms`; `chance` decides the rest.
+        """Return the output of a training; `chance` decides the rest.
 
-        `cold`: the first in a new container. `misses`: the target is not met. `pace`: 2.0 takes
-        twice the time. `chatter_lines`: further lines, spread over the training.
+        `cold`: the first in a new container. `misses`: its target. `pace`: 2.0 takes twice the
+        time. `chatter_lines`: further lines, spread over the training.
         """
         at = self.samples
         startup = (self.seconds.cold if cold else self.seconds.startup) * _near_one(
@@ -170,8 +166,7 @@ class Trainings:
     def _run(
         self, start_ms: int, now: float, rate: float, crossing: float, last: int, status: str
     ) -> Iterator[Line]:
-        """Yield the lines from init_stop on. `rate`: seconds per sample; `last`: samples at the
-        end."""
+        """Yield the lines from init_stop on. `rate`: seconds per sample; `last`: the samples."""
         records, done, evaluation_s = self._records, 0, self._cost * rate
         throughput = b"%.4f" % (1 / max(rate, 1e-9))
         yield now, _filled(records.start, start_ms, now)
@@ -223,12 +218,12 @@ def _derive(keys: dict[str, Value]) -> None:
 
 
 def is_rehearsal(log: bytes) -> bool:
-    """Return whether a log, or its start, is a simulated training's."""
+    """Return whether a log, or its start, is simulated."""
     return log.startswith(MARK) or b"\n" + MARK in log
 
 
 _TIME, _VALUE = b"\0", b"\1"
-"""Placeholders in prepared records; JSON has no such bytes."""
+"""Placeholders; JSON has no such bytes."""
 
 
 class _Evaluation(NamedTuple):
@@ -241,7 +236,7 @@ class _Evaluation(NamedTuple):
 
 
 class _Records:
-    """A workload's records, complete but for times and values."""
+    """A workload's records without times and values."""
 
     def __init__(self, benchmark: str, keys: dict[str, Value]) -> None:
         # BERT's logs, and the referee, count samples as epochs.
@@ -304,9 +299,6 @@ def _record(event: str, key: str, value: bytes, metadata: dict[str, Value]) -> b
         + f', "event_type": "{event}", "key": {json.dumps(key)}'.encode()
     )
     return head + b', "value": ' + value + b', "metadata": ' + place + b"}\n"
-
-
-# ---- chance ----
 
 
 def _near_one(chance: random.Random, spread: float) -> float:

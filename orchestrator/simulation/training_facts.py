@@ -34,7 +34,7 @@ class TrainingFacts:
     accumulation: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     logged: Mapping[str, Value] = field(default_factory=dict)
-    """Key of the log -> value from the documents (`logged` of a workload), without the seed."""
+    """Key of the log -> value (`logged` of a workload), without the seed."""
     target: float | None = None
     target_is_upper_bound: bool = True
     minutes_per_run: int = 60
@@ -117,10 +117,9 @@ class Behaviour:
 
     @property
     def convergence(self) -> dict[str, Any] | None:
-        """Steps to the target by batch size, for a benchmark without reference convergence
-        points."""
-        found: dict[str, Any] | None = self._raw.get("convergence")
-        return found
+        """Steps to the target by batch size, without reference convergence points."""
+        known: dict[str, Any] | None = self._raw.get("convergence")
+        return known
 
     def keys(self) -> dict[str, Value]:
         keys = {name: self._value(raw) for name, raw in self._raw["keys"].items()}

@@ -1,8 +1,8 @@
-"""Many rehearsals of a set whose nodes fail at random: its duration by the number of spare nodes.
+"""Many rehearsals of a set whose nodes fail at random: its duration by the number of spares.
 
-Times between failures follow an exponential distribution; a repair takes a fixed time. A trial has
-the same trainings and node failures with any number of spares. Without a failure before the set's
-end it is computed, not played: its trainings, plus the overhead of played sets without failures.
+Times between failures are exponentially distributed; a repair takes a fixed time. A trial has the
+same trainings and failures with any number of spares. Without a failure before its end a set is
+computed, not played: its trainings, plus the overhead of played sets.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from typing import TypeVar
 
 from orchestrator.simulation.engine import Stuck
 from orchestrator.simulation.faults import Fault, happen
-from orchestrator.simulation.play import Rendered
 from orchestrator.simulation.rehearsal import LONGEST_S, RehearsalPlan, RehearsedWorld, job_nodes
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.simulation.training import Trainings
 
 SAMPLES = 3
-"""Sets without failures, played to measure the time around trainings."""
+"""Sets played to measure the time around trainings."""
 NEAR_LIMIT_S = 300.0
-"""A run this close to its time limit is played."""
+"""Nearer to its time limit a run is played."""
 UNPLAYED_S = 0.005
 """Wall time of a computed trial."""
 CORES = len(os.sched_getaffinity(0))
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failures:
-    """Mean time between failures of a node; repair time."""
+    """Of a node."""
 
     mtbf_s: float
     repair_s: float
@@ -71,11 +71,11 @@ class SparesResult:
 
     @cached_property
     def times(self) -> list[float]:
-        """Return rising times; infinite for sets that were never complete."""
+        """Return rising times; infinite for incomplete sets."""
         return sorted(trial.ended_s if trial.complete else math.inf for trial in self.trials)
 
     def quantile(self, share: float) -> float:
-        """Return when this share of the sets is complete, or infinite."""
+        """Return when this share is complete, or infinite."""
         return self.times[max(0, math.ceil(share * len(self.times)) - 1)]
 
     def within(self, limit_s: float) -> float:
@@ -84,12 +84,12 @@ class SparesResult:
 
     @property
     def complete(self) -> float:
-        """Return the share complete in the end."""
+        """Return the share."""
         return sum(trial.complete for trial in self.trials) / len(self.trials)
 
     @property
     def unattended(self) -> float:
-        """Return the share complete without a `resume`."""
+        """Return the share without a `resume`."""
         return sum(trial.complete and not trial.resumes for trial in self.trials) / len(self.trials)
 
     @property
@@ -107,9 +107,6 @@ def half_width(share: float, trials: int) -> float:
     return 1.96 * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2)) / (1 + z2 / trials)
 
 
-# ---- one trial ----
-
-
 class _FailingWorld(RehearsedWorld):
     def __init__(
         self,
@@ -119,7 +116,7 @@ class _FailingWorld(RehearsedWorld):
         failures: Failures,
         chances: list[random.Random],
     ) -> None:
-        """`chances`: of the nodes, in the order of the cluster."""
+        """`chances`: of the nodes, in cluster order."""
         super().__init__(plan, folder, rendered)
         self._failures, self.hits = failures, 0
         """Failures of nodes in its jobs."""
@@ -140,19 +137,19 @@ class _FailingWorld(RehearsedWorld):
 
 @dataclass(frozen=True)
 class Measured:
-    """Measurements of played sets without failures."""
+    """Means of played sets without failures."""
 
     overhead_s: float
     """Of a set beyond its trainings."""
     limit_s: float
-    """A set that may take longer has to be played; 0: every set."""
+    """Longer sets have to be played; 0: all."""
     wall_s: float
     """To play a set."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The constants of all trials with a number of spares."""
+    """The constants of trials with a number of spares."""
 
     plan: RehearsalPlan
     rendered: Rendered
@@ -168,7 +165,8 @@ class Case:
             world.play(LONGEST_S)
         for failure in world.jobs.failures:
             raise failure
-        held_ms = sum(job.end_ms - job.start_ms for job in world.all_jobs if job.end_ms)
+        times = [job.times for job in world.all_jobs]
+        held_ms = sum(of.end_ms - of.start_ms for of in times if of.end_ms)
         return Trial(
             world.ended_s,
             not world.missing(),
@@ -187,7 +185,7 @@ class Case:
                 world.play(LONGEST_S)
             lengths = world.lengths
             overheads.append(world.ended_s - scheduled_s(lengths, self._at_once))
-            limits += [job.time_limit_s for job in world.all_jobs if job.time_limit_s is not None]
+            limits += [limit_s for limit_s in world.time_limits_s if limit_s is not None]
             if (
                 self.plan.faults
                 or world.missing()
@@ -205,7 +203,7 @@ class Case:
         return self.plan.entry.site.side_by_side
 
     def unplayed_s(self, seed: int) -> float:
-        """Return the duration without failures; infinite if it has to be played."""
+        """Return the duration, or infinite if it has to be played."""
         lengths = [self.length_s(seed, run) for run in range(1, self.plan.nexp + 1)]
         limits = self.plan.entry.site.limits
         timeout_s = 60 * (limits.run_timeout_minutes or self.plan.entry.minutes_per_run)
@@ -269,11 +267,9 @@ class _Trials:
 
 
 def _chances(case: Case, seed: int) -> list[random.Random]:
-    """Return the nodes' sources of failures: the same with any number of spares."""
+    """Return the nodes' sources of failures."""
     return [random.Random(f"{seed}/node {number}") for number in range(len(case.plan.nodes))]
 
-
-# ---- all trials ----
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -281,11 +277,11 @@ _here: list[_Trials] = []
 
 
 def _begin(trials: _Trials) -> None:
-    """Set up a worker process. Its parent handles Ctrl-C."""
+    """Set up a worker; its parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    # A signal ends this process at once: its parent removes the files.
+    # Its parent removes the files.
     os.environ["TMPDIR"] = str(trials.folder)
     _here[:] = [trials]
 
@@ -307,8 +303,7 @@ def run_trials(
 ) -> list[SparesResult]:
     """Play `trials` sets of each plan on all cores, in a `folder` of their own.
 
-    The plans differ only in spares; the first plan's seed counts. `expect` gets the expected
-    seconds, once known.
+    The plans differ in spares; the first plan's seed counts. `expect` gets the expected seconds.
     """
     cases = [Case(plan, Rendered(plan.entry, plan.nexp)) for plan in plans]
     all_trials = _Trials(cases, failures, plans[0].seed, folder)
@@ -325,10 +320,9 @@ def run_trials(
 
 
 def _spread(trials: _Trials, work: Callable[[int], T], numbers: range) -> list[T]:
-    """Return the results in order, computed on all cores.
+    """Compute on all cores; return the results in order.
 
-    Signals are blocked while processes start: an exception raised by a handler inside `os.fork` is
-    lost.
+    Signals are blocked while processes start: a handler's exception inside `os.fork` is lost.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     pool = ProcessPoolExecutor(

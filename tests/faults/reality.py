@@ -47,10 +47,13 @@ from orchestrator.evidence.events import read_events  # noqa: E402
 from orchestrator.evidence.sets import SetEvidence  # noqa: E402
 from orchestrator.model import Site, load_entry  # noqa: E402
 from orchestrator.onnode.kernel.events import Event  # noqa: E402
+from orchestrator.simulation.desk import User  # noqa: E402
 from orchestrator.simulation.engine import SimProcess  # noqa: E402
 from orchestrator.simulation.faults import happen, parse  # noqa: E402
-from orchestrator.simulation.nodes import NodePace, Part, Span, TrainingRun  # noqa: E402
-from orchestrator.simulation.play import Rendered, Simulation, User  # noqa: E402
+from orchestrator.simulation.machine import NodePace, Span  # noqa: E402
+from orchestrator.simulation.node_run import Part, TrainingRun  # noqa: E402
+from orchestrator.simulation.play import Simulation  # noqa: E402
+from orchestrator.simulation.rendered import Rendered  # noqa: E402
 
 NODES, SPARES, RUNS = 2, 1, 12
 CALM, CALM_RUNS = 1000, 3
@@ -411,7 +414,7 @@ class Steady(Simulation):
         super().__init__(bundle, folder, number, names, pace=pace.nodes, user=user, login=names[0])
         self.startup, self.cluster.answer_s, self.idle_ms = pace.startup, pace.answer, list[int]()
         for fault in plan(number):
-            self.when_run_starts(fault.run, lambda _, fault=fault: self._plant(fault))  # type: ignore[misc]
+            self.trainings.when_run_starts(fault.run, lambda _, fault=fault: self._plant(fault))  # type: ignore[misc]
 
     def _plant(self, fault: Planned) -> None:
         by_training = fault.kind in TRAINING

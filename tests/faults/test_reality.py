@@ -10,7 +10,7 @@ import pytest
 import reality
 from reality import CALM, CALM_RUNS, RUNS, SCRIPT, Pace, compare, outcomes, simulated
 
-from orchestrator.simulation.nodes import NodePace
+from orchestrator.simulation.machine import NodePace
 
 Records = list[dict[str, Any]]
 SETS = 6

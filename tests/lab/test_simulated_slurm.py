@@ -25,7 +25,7 @@ from until import LIMIT_S, until
 
 from orchestrator.scheduler import slurm as client
 from orchestrator.simulation.engine import Engine
-from orchestrator.simulation.slurm import Cluster, SimJob
+from orchestrator.simulation.slurm import Cluster, SimJob, SlurmConf
 
 if TYPE_CHECKING:
     from labs import Lab
@@ -101,7 +101,7 @@ class Simulated:
 
     def __post_init__(self) -> None:
         self.engine = Engine(1)
-        self.cluster = Cluster(self.engine, self.nodes, self, "lab", kill_wait_s=5)
+        self.cluster = Cluster(self.engine, self.nodes, self, SlurmConf("lab", kill_wait_s=5))
 
     def start(self, job: SimJob) -> None:
         self.jobs[job.id] = job

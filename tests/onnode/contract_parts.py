@@ -30,10 +30,12 @@ from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.simulation import nodes
+from orchestrator.simulation.agent_parts import AgentPost
 from orchestrator.simulation.engine import NEVER, Engine, Stuck
-from orchestrator.simulation.nodes import Machine, NodePace, Part, TrainingRun
+from orchestrator.simulation.machine import Machine, NodeCondition, NodePace
+from orchestrator.simulation.node_run import Part, TrainingRun
 
-IMAGE = Machine.image
+IMAGE = NodeCondition.image
 PROFILE = """kind: tuning
 name: contract
 title: two knobs
@@ -326,17 +328,17 @@ class ModelAgent(Agent):
         self.training = TRAININGS["succeeds"]
         self._rest, self._heard, self._written = b"", 0, bytearray()
         own = {"ORCH_SET_DIR": str(bench.layout.root), "ORCH_JOB_ID": "7"}
-        self.model = nodes.Agent(
+        post = AgentPost(
             self.engine.process(f"agent of {self.name}", self.name),
             machine,
             HERE,
             _settings(bench.bundle),
             {**own, **environment},
             lambda line: self._written.extend(line + b"\n"),
-            self._part,
             pace,
-            lambda agent, how: None,
+            lambda node, how: None,
         )
+        self.model = nodes.Agent(post, self._part, [])
         self.input, self.process = Orders(self), SimpleNamespace(wait=lambda seconds: 0)
 
     def _part(self, run: TrainingRun) -> Part:
@@ -379,7 +381,7 @@ class Model:
         if number == signal.SIGKILL:
             process.kill()
         elif number == signal.SIGSTOP:
-            process.stopped = True
+            process.stop()
         elif number == signal.SIGCONT:
             process.resume()
         else:
@@ -447,7 +449,7 @@ def _same(
 
 
 def _set(name: str, value: object) -> Callable[[Model], object]:
-    return lambda model: setattr(model.machine, name, value)
+    return lambda model: model.machine.change(**{name: value})
 
 
 def _nothing(model: Model) -> None:
@@ -479,7 +481,9 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
     "the setting is put right": (_knob("nmi_watchdog", "0"), _set("refuses", "")),
     "an optional setting is changed": (
         _knob("numa_balancing", "2"),
-        lambda model: model.machine.facts.update({"knob.numa": "2"}),
+        lambda model: model.machine.change(
+            facts={**model.machine.condition.facts, "knob.numa": "2"}
+        ),
     ),
     "its caches stay": (
         lambda real: (
@@ -508,7 +512,7 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
 
 
 def _break_engine(machine: Machine) -> None:
-    machine.broken_container, machine.failing = FULL, {"pull": FULL}
+    machine.change(broken_container=FULL, failing={"pull": FULL})
 
 
 def _full(layout: Layout) -> None:

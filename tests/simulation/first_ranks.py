@@ -1,8 +1,8 @@
 """Failures of several nodes, made in the simulated world, and whether `explain` names the first rank: `python tests/simulation/first_ranks.py`.
 
-Each seed plays a set with the real loop and its real log files. A rank fails by itself; the others lose it, louder and in their own
-time, or hang until the loop stops them. The clocks of the nodes are seconds apart, some logs have stamps of these clocks, and in
-some sets a log is missing: another rank's, or that of the first.
+Each seed plays a set with the real loop and log files. A rank fails by itself; the others lose it, louder and in their own
+time, or hang until the loop stops them. The nodes' clocks are seconds apart, some logs have stamps of these clocks, and in some
+sets a log is missing.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.nodes import Part, TrainingRun
+from orchestrator.simulation.node_run import Part, TrainingRun
 
 LOUD = 40
-"""A loud rank prints its end so often."""
+"""Repetitions of a loud rank's end."""
 
 
 @dataclass
 class Failure:
-    """What happens in the set of a seed. `skews` are in milliseconds; `lost` is the rank whose log is missing, or None."""
+    """The plan of a set. `skews` are in milliseconds; `lost`: the rank without a log, or None."""
 
     seed: int
     nodes: int
@@ -81,14 +81,14 @@ def failure(seed: int) -> Failure:
 
 
 class FailingWorld(World):
-    """A world in which one attempt ends as a failure says."""
+    """A world with a failing attempt."""
 
     failure: Failure
 
     def _part(self, run: TrainingRun) -> Part:
         usual, plan, rank = super()._part(run), self.failure, run.rank
         # The clocks drift once the run has started: before it, the loop refuses such a node.
-        self.machines[run.agent.name].clock_ms += plan.skews[rank]
+        self.machines[run.agent.name].step_clock(plan.skews[rank])
         if rank != plan.first and rank not in plan.late:
             return Part(_before(usual, plan.at_s), NEVER)
         after = plan.at_s + plan.late.get(rank, 0.0)
@@ -106,7 +106,7 @@ def _before(part: Part, seconds: float) -> tuple[tuple[float, bytes], ...]:
 
 
 def named_first(sets: Sets, plan: Failure) -> tuple[str, str]:
-    """Play the set of a failure; return the first node, and the node that `explain` names ("" if it names no node)."""
+    """Play the set of a failure; return the first node, and the node named by `explain`, or ""."""
     limits = {"attempts": 1}
     world = sets.make(nodes=plan.nodes, nexp=1, seed=plan.seed, limits=limits, world=FailingWorld)
     assert isinstance(world, FailingWorld)

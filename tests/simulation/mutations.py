@@ -1,7 +1,7 @@
-"""Put back defects that this project once had, one at a time, and see whether the campaign finds each: `make mutations`.
+"""Put back old defects, one at a time, and see whether the campaign finds each: `make mutations`.
 
-Each defect of `old_defects.py` is put into a copy of the package, never into the working tree, and sets with random faults are
-played with the copy (`seeded_sets.py`) until one breaks an invariant. A seed that does not end counts as found, too.
+Each defect of `old_defects.py` is put into a copy of the package, and sets with random faults are played with the copy
+(`seeded_sets.py`) until a set breaks an invariant. A seed without an end counts as found, too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from old_defects import DEFECTS, Defect
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 NEEDED = ("orchestrator", "systems", "templates", "workloads")
-"""The package, and what it reads beside itself."""
+"""The package and its data."""
 PROGRAMS = "tests/simulation"
 MEMORY_BYTES = 4 << 30
 SEED_S = 60.0
-"""A seed takes a tenth of a second. What is not over after so long is not going to end."""
+"""A seed takes a tenth of a second; after this time it has no end."""
 MOST_WORDS = 150
 CONTROL = 20
-"""So many seeds are played without a defect first: what the copy as it is fails proves nothing."""
+"""Seeds played first without a defect: a seed that fails the copy proves nothing."""
 
 
 NOTHING = Defect("nothing", "the tree as it is", "", ())
@@ -41,7 +41,7 @@ NOTHING = Defect("nothing", "the tree as it is", "", ())
 
 @dataclass(frozen=True)
 class Hunt:
-    """What became of a defect: the `seed` that found it (0: none) and `why`, after so many seconds."""
+    """The result for a defect: the `seed` that found it (0: none), and `why`."""
 
     defect: Defect
     seed: int
@@ -50,7 +50,7 @@ class Hunt:
 
 
 def problems(defect: Defect, root: Path = ROOT) -> list[str]:
-    """Return why a defect cannot be put into the tree in `root`: each of its texts must occur exactly once."""
+    """Return why a defect does not fit the tree in `root`: each text must occur exactly once."""
     counts = ((edit, (root / edit.file).read_text().count(edit.now)) for edit in defect.edits)
     return [
         f"{defect.name}: {edit.file} has its text {count} times"
@@ -60,7 +60,7 @@ def problems(defect: Defect, root: Path = ROOT) -> list[str]:
 
 
 def copy_tree(place: Path) -> None:
-    """Copy what plays sets into `place`."""
+    """Copy the programs that play sets into `place`."""
     for name in NEEDED:
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     (place / PROGRAMS).mkdir(parents=True)
@@ -69,7 +69,7 @@ def copy_tree(place: Path) -> None:
 
 
 def put_back(defect: Defect, place: Path) -> None:
-    """Give the tree in `place` the defect, and the present text to all files that another one had changed."""
+    """Give the tree in `place` the defect; restore files changed by another."""
     for file in {edit.file for one in DEFECTS for edit in one.edits}:
         text = (ROOT / file).read_text()
         for edit in defect.edits:
@@ -79,7 +79,7 @@ def put_back(defect: Defect, place: Path) -> None:
 
 
 def hunt(defect: Defect, seeds: range, place: Path, most: int | None = None) -> Hunt:
-    """Play sets with a defect in the copy in `place`, until one fails that is good without it; `most`: at most so many.
+    """Play at most `most` sets with a defect in the copy in `place`, until a set fails that is good without it.
 
     Raises RuntimeError if they cannot be played.
     """
@@ -100,7 +100,7 @@ def hunt(defect: Defect, seeds: range, place: Path, most: int | None = None) -> 
 def _first_failure(
     defect: Defect, seeds: range, place: Path, most: int | None, bad: Sequence[int]
 ) -> tuple[int, str]:
-    """Return the first seed that fails with the tree in `place`, but those in `bad`, and why; (0, "") if none does."""
+    """Return the first failing seed, except those in `bad`, and why; else (0, "")."""
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, str(place / PROGRAMS / "mutations.py"), "--play", str(place)]
     argv += [
@@ -127,9 +127,9 @@ def _first_failure(
 def play(
     place: Path, seeds: range, likely: Sequence[str], most: int | None, bad: Sequence[int]
 ) -> None:
-    """Play seeds with the package in `place`; print each number before it begins, and in the end what was violated.
+    """Play seeds with the package in `place`; print each number before it begins, and in the end the violation.
 
-    Seeds whose sets match the most of the expressions in `likely`, with few other events, come first.
+    Seeds that match most expressions in `likely`, with few other events, come first.
     """
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     import orchestrator

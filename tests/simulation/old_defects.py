@@ -1,7 +1,7 @@
-"""Defects that this project once had, as edits that put each of them back into the present code (`mutations.py`).
+"""Old defects, as edits that put each of them back into the present code (`mutations.py`).
 
-`seen` says where: a commit that mended it, or the review that described it. `now` is text of the present code, which occurs once
-in its file; `before` takes its place. Where code has moved since, `before` does what the old code did.
+`seen`: the commit that fixed it, or the review that described it. `now` is text of the present code, which occurs once in its
+file; `before` takes its place. If code has moved since, `before` acts as the old code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATES_LOST = (
     ),
     "            pass\n",
 )
-"""The rebuilding of a run's states, and what stood there before."""
+"""The rebuilding of a run's states, and the code before."""
 MASKED = (
     "masked: the end of an attempt is in the ledger, and its log is read, before the result decides"
 )
@@ -53,10 +53,10 @@ class Edit:
 
 @dataclass(frozen=True)
 class Defect:
-    """A defect: its `name`, `what` went wrong, where it was `seen`, and the edits that put it back.
+    """A defect, and the edits that put it back.
 
-    `why_not`: why the campaign does not find it, or rarely; "" if it does. `likely`: a set that finds it has probably an event, or a shape,
-    that matches each of these expressions; such seeds are played first.
+    `why_not`: why the campaign finds it rarely or never; "" if it does. `likely`: expressions for events or shapes of sets that
+    probably find it; such seeds are played first.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Play whole sets with random faults, one per seed, and check every invariant after each: `make sim SEEDS=1000`.
 
-A seed chooses kinds of faults and their moments, plays a set from `submit` to its score, and checks it. A seed that
-fails is shrunk to the fewest faults with which it still fails, and the command that plays just that is printed.
-With --record results are kept in a file, and their seeds not played again: many seeds can be played in several sittings.
+A seed chooses faults and their moments, plays a set from `submit` to its score, and checks it. A failing seed is
+shrunk to the fewest faults with which it still fails, and the command that plays just these is printed.
+With --record results are kept in a file, and their seeds not played again.
 """
 
 from __future__ import annotations
@@ -33,30 +33,32 @@ from orchestrator.model import Site, load_entry
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
 from orchestrator.simulation import faults, invariants
+from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
-from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.play import Simulation
+from orchestrator.simulation.rendered import Rendered
 
 RUN_S = 300.0
 SHORT_LIMIT = "0:15:00"
-"""The time limit of a job that ends in its third run."""
+"""Ends a job in its third run."""
 STORAGE_WAIT_S = 1800
-"""Some faults last longer: a job gives up its storage, and a node its loop."""
+"""Some faults last longer: then a job gives up its storage, and a node its loop."""
 LIMIT_S = 40 * 86400.0
-"""No set may take longer in virtual time once its faults are over."""
+"""The longest set, in virtual time."""
 END_S = 120.0
-"""After its last run a job only lets its nodes go."""
+"""Of a job after its last run."""
 STEPS = 80
-"""A command takes about 50 steps, and 80 if it makes the set."""
+"""Of a command: about 50, and 80 if it makes the set."""
 LOOP_STEPS = 150
-"""A loop takes 110 steps until it starts its nodes, and 135 if a run is done."""
+"""Of a loop until it starts its nodes: 110, and 135 if a run is done."""
 SOON_S = (3.0, 60.0, 2000.0)
-"""A fault of no run happens within one of these: while the job starts, while its nodes get ready, or at any time."""
+"""Spans for a fault without a run: while the job starts, while its nodes get ready, at any time."""
 MOMENTS = (
     *(("in", None), ("in", (0.0, 300.0))),
     *(("at the end of", (0.0, 0.0)), ("at the end of", (0.0, 3.0)), ("before", (0.0, 3.0))),
 )
-"""When a fault of a run happens: of which moment of it, and how many seconds later (None: in its middle)."""
+"""Moments of a run, and seconds after them (None: in its middle)."""
 SYSTEM = """kind: system
 name: nodes_%d
 accelerator: cpu
@@ -69,11 +71,10 @@ workloads:
 
 @dataclass(frozen=True)
 class Shape:
-    """A kind of set: `nodes` of each of its `runs`, of which `at_once` are running side by side; `spares` for all of them, and
-    `idle` nodes that no job of the set asks for: the next one can start while a node of the last one is away.
+    """A kind of set: `nodes` for each of its `runs`, `at_once` side by side; `spares`, and `idle` nodes outside of its jobs:
+    the next job can start while a node of the last job is away.
 
-    `limit`: the time limit of its jobs. `hang_start_s`: the site's limit for a
-    silence before run_start; 0 for the usual one.
+    `limit`: of its jobs. `hang_start_s`: the site's limit for a silence before run_start; 0: the usual limit.
     """
 
     nodes: int = 3
@@ -100,10 +101,8 @@ SHAPES = (
 
 
 def own_place() -> Path:
-    """Return the folder of this process for sets, in memory if the machine has that. The length of its name is constant.
-
-    The bytes of a record that fit on a full storage depend on it.
-    """
+    """Return the folder of this process for sets, in memory if possible. Its name has a constant length: the bytes that fit
+    on a full storage depend on it."""
     memory = Path("/dev/shm")
     folder = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     return folder / f"orchestrator-sim-{os.getpid():07}"
@@ -111,7 +110,7 @@ def own_place() -> Path:
 
 @cache
 def bundle(place: Path, shape: Shape) -> Rendered:
-    """Return the bundle of all sets of a shape that are played below `place`."""
+    """Return the bundle of all sets of a shape below `place`."""
     name, nodes = f"nodes_{shape.nodes}", shape.nodes
     (place / "systems").mkdir(parents=True, exist_ok=True)
     (place / f"systems/{name}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
@@ -160,12 +159,12 @@ class Trial:
 
 
 def planned(seed: int) -> tuple[Shape, list[Fault]]:
-    """Return the set and the faults of a seed: each kind is on with a chance that the seed draws, too."""
+    """Return the set and the faults of a seed, which draws the chance of each kind, too."""
     dice = random.Random(seed)
     shape = dice.choice(SHAPES)
     share = dice.choice((0.02, 0.05, 0.1, 0.2))
     events = [name for name in faults.EVENTS if dice.random() < share]
-    if seed % 3 == 0:  # what a single fault may cost is known best
+    if seed % 3 == 0:  # the cost of a single fault is known best
         events = [dice.choice(list(faults.EVENTS))]
     found = []
     for name in events:
@@ -181,20 +180,21 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
 
 
 ENDS_AT_ONCE_S = 0.01, 0.1
-"""How long a training takes to end that does nothing about TERM."""
+"""Of trainings that do not handle TERM."""
 COMES_LATE_S = 1200.0, 7200.0
 
 
 def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
-    """Draw what is no fault and differs: clocks, caches of storage, how a training logs and ends, when its owner is back."""
+    """Draw clocks, caches of storage, the ways trainings log and end, and the owner's return."""
     dice = random.Random(f"{seed}/surroundings")
-    world.server.clock_s = dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0))
-    world.logs_on = dice.choice((0, 0, 0, 1, 2))
-    world.misses = (
+    world.server.step_clock(dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0)))
+    logs_on = dice.choice((0, 0, 0, 1, 2))
+    misses = (
         set()
         if shape.limit == SHORT_LIMIT
         else {run for run in range(1, world.bundle.nexp + 1) if dice.random() < 0.1}
     )
+    world.trainings.vary(misses=frozenset(misses), logs_on=logs_on)
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
     if dice.random() < 0.5:
@@ -221,7 +221,7 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     surroundings(world, shape, seed)
     for fault in trial.faults:
         faults.plant(world, fault)
-    gc.disable()  # what a set makes is small, and looked through again and again
+    gc.disable()  # the objects of a set are few, and collecting is slow
     try:
         world.play(LIMIT_S)
         frozen = any("freezes" in str(fault) for _, fault in world.happened)
@@ -249,18 +249,18 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
 
 
 def badly_closed(world: Simulation) -> Iterator[str]:
-    """Yield what the last loop, which was not killed, has left open in a complete set."""
+    """Yield open records of the last loop, which was not killed, in a complete set."""
     if world.run_set is None or world.missing():
         return
     root = world.run_set.layout.root
     yield from (text for text in invariants.open_records(root) if text.startswith("jobs/"))
-    # A loop that stood still until the set was given up may end it under a signal, or with its successor in the queue.
+    # A loop that stood still may end the set under a signal, or with its successor in the queue.
     if not any(re.search("stopped in|freezes", str(fault)) for _, fault in world.happened):
         yield from invariants.not_complete(root)
 
 
 def violations(world: Simulation) -> Iterator[str]:
-    """Yield everything that should not be so after a set was played to its end."""
+    """Yield everything wrong with a set after its end."""
     for failure in world.jobs.failures:
         yield "the loop failed: " + "".join(traceback.format_exception(failure)[-6:])
     if world.run_set is None:
@@ -276,25 +276,25 @@ def violations(world: Simulation) -> Iterator[str]:
     yield from invariants.ledger_violations(root)
     if not world.missing():
         yield from invariants.score_violations(root)
-    yield from world.overlaps
+    yield from world.trainings.overlaps
     for machine in world.machines.values():
         if machine.containers:
             yield f"containers are left on {machine.name}: {machine.containers}"
         if machine.tuned_by:
             yield f"settings are not put back on {machine.name}: {machine.tuned_by}"
-        if any(agent.process.alive for agent in machine.agents):
+        if any(agent.process.alive for agent in world.jobs.agents[machine.name]):
             yield f"an agent is left on {machine.name}"
 
 
 def storage_failed_last(world: Simulation) -> bool:
-    """Whether the storage failed until the end: only a later command can write, or remove, what the last job could not."""
-    # The loop's end, not its job's: Slurm learns of an end on an unreachable node hours later.
+    """Return whether the storage failed until the end: only a later command can repair the last job's files."""
+    # Not the job's end: Slurm learns of an end on an unreachable node hours later.
     ends = (loop.ended_at for loop in world.jobs.every_loop if loop.ended_at < NEVER)
     return storage_is_back_at(world) > max(ends, default=0.0)
 
 
 def storage_is_back_at(world: Simulation) -> float:
-    """Return the virtual second in which the last fault of the storage is over."""
+    """Return when the last fault of the storage is over (virtual seconds)."""
     back = (
         at + (fault.for_s or END_S) + END_S * ("now and then" in str(fault))
         for at, fault in world.happened
@@ -311,12 +311,12 @@ OF_A_NODE = re.compile(
     r"node \d+ (dies|refuses|fails|has|sends)|(agent|container|crashes|early|cut off|start) o[fn] node"
     r"|Slurm sets node"
 )
-"""Events for which only their node is. What is slow ends after the others, and with the batch host's clock all others differ."""
+"""Events for which only their node is to blame. Slow nodes end after the others, and all others differ from the batch host's clock."""
 WITHIN_A_JOB = re.compile(
     r"the storage is (full|over quota|read-only|slow|not mounted)|Slurm (loses|gives|forgets)|node \d+ is slow"
     r"|the training (hangs|crashes|exits)|the agent of|the container of|the set is (submitted|resumed)"
 )
-"""Events that a job survives with the attempts that a run has, if nothing else happens."""
+"""Events that a job survives if nothing else happens."""
 
 
 def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
@@ -333,11 +333,11 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     named = {f"n{number}" for text in happened for number in re.findall(r"node (\d+)", text)}
     if all(OF_A_NODE.search(text) or OF_NO_NODE.match(text) for text in happened):
         for node, reason in invariants.blamed_nodes(root):
-            # Slurm tells the nodes of a job's end before its loop, and a loop that stood still is missed.
+            # Nodes get a job's end before its loop, and miss a loop that stood still.
             if node not in named and not re.search("its agent ended|no word from the loop", reason):
                 yield f"{node} is blamed for what others did: {reason}"
     yield from _unexplained_reasons(root, happened)
-    # While Slurm shows no job and the storage none of its beats, nothing is left to see it by.
+    # Without answers of Slurm and beats on the storage a job is invisible.
     unseen = all(
         any(re.search(words, text) for text in happened) for words in ("empty answers", "storage")
     )
@@ -368,7 +368,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     harmless = not happened or (
         len(happened) == 1 and WITHIN_A_JOB.match(happened[0]) and shape.spares
     )
-    # Storage is waited for before an attempt and at its end: nodes that cannot write while they get ready are given up.
+    # An attempt waits for storage before it and at its end: nodes that cannot write as they get ready are given up.
     late = any("storage" in str(fault) and not fault.run for _, fault in world.happened)
     harmless = (
         harmless
@@ -377,7 +377,7 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
     )
     if harmless and len(world.all_jobs) > 1 and in_time:
         yield f"{world.resumed} resumes for {happened or 'no fault'}: {[(job.id, job.state) for job in world.all_jobs]}"
-    late_s = (world.all_jobs[-1].end_ms - invariants.last_end_ms(root)) / 1000
+    late_s = (world.all_jobs[-1].times.end_ms - invariants.last_end_ms(root)) / 1000
     waits_s = sum(fault.for_s or END_S for _, fault in world.happened if "storage" in str(fault))
     if harmless and late_s > END_S + waits_s:
         yield f"the last job ended {late_s:.0f} s after the last run: {happened}"
@@ -386,13 +386,13 @@ def unfair(world: Simulation, shape: Shape) -> Iterator[str]:
 
 
 SETTLED_MS = 60_000
-"""A job settles what others left within this time after its start."""
+"""From a job's start until it has settled the remains of others."""
 REASONS = {
     "hung": re.compile(r"hangs|stopped|dies|cut off|storage|exits|crashes|ends|sets node"),
     "(run time-out)": re.compile(r"slow|stopped|dies|cut off|storage|sets node"),
     "not every node answered": re.compile(r"slow|stopped|dies|cut off|storage|Slurm"),
 }
-"""What the reason of an attempt says, and after which events it may."""
+"""Part of an attempt's reason -> events that explain it."""
 GUILTY = re.compile(r"the training (?:crashes|exits early) on node (\d+)")
 
 
@@ -404,8 +404,8 @@ def _unexplained_reasons(root: Path, happened: list[str]) -> Iterator[str]:
 
 
 def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
-    """Yield jobs that ended, by their records, after the next job had begun: it has closed the record before."""
-    # Of a wrong clock the times mean nothing; a storage call that failed leaves the record to a later job.
+    """Yield jobs that ended, by their records, after the next job had begun: it closes the record."""
+    # A wrong clock makes times meaningless; a failed storage call leaves the record to a later job.
     if any(re.search("clock|storage fails", text) for text in happened):
         return
     records = [invariants.read_json(path) or {} for path in root.glob("jobs/*.json")]
@@ -424,7 +424,7 @@ def _needless_ends(world: Simulation) -> Iterator[str]:
 
 
 def _refused_results(world: Simulation) -> Iterator[str]:
-    """Yield results that a loop did not publish because there was one: it never tries to publish a second one."""
+    """Yield refused results: a loop never tries to publish a second."""
     for _, job, text in world.jobs.log:
         if "is there already; a published" in text:
             yield f"job {job}: {text}"
@@ -442,7 +442,7 @@ def _locked_out(world: Simulation) -> Iterator[str]:
 ONLY_ENDED = re.compile(
     r"the job (is cancelled|is pre-empted|is requeued|reaches|gets)|the reservation|the set is"
 )
-"""Events that end jobs, and cost an attempt nothing but that."""
+"""Events that end jobs, and do nothing else."""
 
 
 def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
@@ -455,11 +455,11 @@ def _failed_by_their_end(root: Path, happened: list[str]) -> Iterator[str]:
 TAKES_TIME = re.compile(
     r"clock|time limit|reservation|stopped|freezes|cut off|storage|slow|Slurm|suspend"
 )
-"""Events after which a loop cannot know, or does not have, the time that its job has left."""
+"""Events after which a loop does not know its job's remaining time, or has none."""
 
 
 def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
-    """Yield attempts that were begun, after others of their job, though the shortest run so far did not fit into its limit."""
+    """Yield attempts begun, after others of their job, although the shortest run did not fit into its limit."""
     if world.run_set is None or any(TAKES_TIME.search(text) for text in happened):
         return
     states = [
@@ -475,7 +475,9 @@ def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
                 if other["outcome"] == "success" and other["end_ms"] <= one["start_ms"]
             ]
             took = [other["end_ms"] - other["start_ms"] for other in done]
-            left = job.start_ms + 1000 * (job.time_limit_s or math.inf) - one["start_ms"]
+            left = (
+                job.times.start_ms + 1000 * (job.request.time_limit_s or math.inf) - one["start_ms"]
+            )
             if (
                 any(other["start_ms"] < one["start_ms"] for other in own)
                 and took
@@ -485,7 +487,7 @@ def _begun_in_vain(world: Simulation, happened: list[str]) -> Iterator[str]:
 
 
 def _vain_cancels(world: Simulation) -> Iterator[str]:
-    """Yield cancels that waited for the job of a submission from which none can come any more."""
+    """Yield cancels that waited for the job of too old a submission."""
     asked = (
         [one.requested_ms / 1000 for one in SetEvidence(world.run_set.layout.root).submissions]
         if world.run_set
@@ -500,14 +502,14 @@ def _vain_cancels(world: Simulation) -> Iterator[str]:
 
 
 def _two_jobs(world: Simulation) -> Iterator[str]:
-    jobs = sorted(world.all_jobs, key=lambda job: job.submit_ms)
+    jobs = sorted(world.all_jobs, key=lambda job: job.times.submit_ms)
     for first, second in pairwise(jobs):
-        if not first.end_ms or second.submit_ms < first.end_ms:
+        if not first.times.end_ms or second.times.submit_ms < first.times.end_ms:
             yield f"job {second.id} was submitted while job {first.id} was alive"
 
 
 def shrink(trial: Trial, place: Path | None = None) -> Trial:
-    """Return the failing trial with the fewest faults, leaving out one after the other."""
+    """Return the failing trial with the fewest faults."""
     best, keep = trial, list(range(len(trial.planned)))
     for k in list(keep):
         fewer = tuple(one for one in keep if one != k)
@@ -518,12 +520,12 @@ def shrink(trial: Trial, place: Path | None = None) -> Trial:
 
 
 BLOCK = 200
-"""Seeds after which they are on record."""
+"""Seeds between two records."""
 
 
 @dataclass
 class Tally:
-    """What came of the seeds up to `last`. `seconds` are those that playing them took."""
+    """The results of seeds up to `last`, played in `seconds`."""
 
     sets: int = 0
     events: int = 0
@@ -535,7 +537,7 @@ class Tally:
 
     @classmethod
     def read(cls, path: Path) -> Tally:
-        """Return the sum of all that is on record."""
+        """Return the sum of all records."""
         total = cls()
         for line in path.read_text().splitlines() if path.exists() else ():
             total.add(cls(**json.loads(line)))
@@ -618,12 +620,12 @@ def faults_kind(text: str) -> str:
 
 
 def _clean_at_its_end() -> None:
-    """Have this worker remove its sets when it ends."""
+    """Let this worker remove its sets at its end."""
     Finalize(None, remove, (own_place(),), exitpriority=0)
 
 
 def remove(place: Path) -> None:
-    """Remove the folder of sets that were played."""
+    """Remove played sets."""
     shutil.rmtree(place, ignore_errors=True)
 
 

@@ -24,8 +24,8 @@ from orchestrator.onnode.kernel.records import REHEARSAL
 from orchestrator.simulation import invariants
 from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.faults import parse, sentences
-from orchestrator.simulation.play import Rendered
 from orchestrator.simulation.rehearsal import RehearsedWorld, make_plan
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.simulation.trials import Case, Failures, SparesResult, Trial, scheduled_s
 
 SYSTEM = """kind: system

@@ -17,7 +17,7 @@ from orchestrator.evidence.starts import attempt_starts, differences
 from orchestrator.onnode.loop.job import _time
 from orchestrator.onnode.policy.hang import recorded
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.nodes import Part
+from orchestrator.simulation.node_run import Part
 
 
 def hangs_once(me: Me) -> Ends | None:
@@ -280,14 +280,12 @@ def test_a_signal_ends_the_wait_for_storage(sets: Sets) -> None:
 def test_an_agent_that_is_killed_is_noticed_at_once(sets: Sets, moment: str) -> None:
     """There a node may take minutes to answer."""
     world = sets.make(nexp=1, limits={"container_start_seconds": 600})
-    node = world.machine(2)
+    agents = world.jobs.agents["n2"]
     reached = {
-        "launch": lambda: bool(node.agents),
-        "checks": lambda: any(agent.looked for agent in node.agents),
-        "container": lambda: any(
-            agent.used and agent.looked and agent.checked for agent in node.agents
-        ),
-        "prepare": lambda: any(agent.ready for agent in node.agents),
+        "launch": lambda: bool(agents),
+        "checks": lambda: any(agent.looked for agent in agents),
+        "container": lambda: any(agent.used and agent.looked and agent.checked for agent in agents),
+        "prepare": lambda: any(agent.ready for agent in agents),
     }
     world.start().play_until(reached[moment])
     killed_at = world.engine.now
@@ -366,7 +364,7 @@ def test_where_rdma_is_required_an_attempt_over_sockets_ends_at_once(
 def test_settings_that_are_not_put_back_are_a_warning_of_the_job(sets: Sets) -> None:
     world = sets.make(nexp=1, tunables="apply")
     for number in (1, 2):
-        world.machine(number).unreverted = "k wanted 1, found 2"
+        world.machine(number).change(unreverted="k wanted 1, found 2")
     assert world.play() == 0
     one = world.set
     warning = (
@@ -376,22 +374,22 @@ def test_settings_that_are_not_put_back_are_a_warning_of_the_job(sets: Sets) -> 
     assert one.results() == [1] and warning in one.job["warnings"]
     assert sorted(event.node for event in one.events("revert-failed")) == ["n1", "n2"]
     for machine in world.machines.values():  # as their watchdogs do when that is possible
-        machine.unreverted = ""
+        machine.change(unreverted="")
         machine.tuned_by.clear()
 
 
 @pytest.mark.parametrize("allow", [False, True])
 def test_nodes_that_differ(sets: Sets, allow: bool) -> None:
     world = sets.make(nexp=1, tuning={"allow_differences": allow})
-    world.machine(2).facts = {**world.machine(2).facts, "bios": "1.5"}
-    world.machine(1).facts = {**world.machine(1).facts, "bios": "1.4"}
+    world.machine(2).change(facts={**world.machine(2).condition.facts, "bios": "1.5"})
+    world.machine(1).change(facts={**world.machine(1).condition.facts, "bios": "1.4"})
     text = "the nodes differ: node n2 (rank 1): bios is 1.5, elsewhere 1.4"
     code, one = world.play(), world.set
     if not allow:
         assert (
             code == 1 and one.job["state"] in ("failed", "paused") and text in one.job["reason"]
         ), one.job
-        world.machine(2).facts["bios"] = "1.4"
+        world.machine(2).change(facts=world.machine(1).condition.facts)
         return
     assert code == 0 and text in world.out
     [found] = differences(attempt_starts(SetEvidence(one.root)))
@@ -407,7 +405,9 @@ def test_nodes_that_differ(sets: Sets, allow: bool) -> None:
 def test_a_run_that_ends_while_the_storage_hangs_is_not_lost(sets: Sets) -> None:
     """Its nodes cannot write what it prints, so it looks hung and is ended; what the storage has in the end counts."""
     world = sets.make(nexp=1, spares=1)
-    world.machine(1).failing = {"gpu_count": "7 of 8"}  # the batch host has no part in the run
+    world.machine(1).change(
+        failing={"gpu_count": "7 of 8"}
+    )  # the batch host has no part in the run
     world.fault("the storage hangs for 25 min in run 1")
     world.fault("the storage is cut off on node 1 for 25 min in run 1")
     assert world.play() == 0

@@ -143,7 +143,7 @@ def test_a_signal_in_the_moment_in_which_the_last_run_ends(sets: Sets) -> None:
     """The loop finds both at once: the set has all of its results, whatever was asked for."""
     world = sets.make(nexp=1).start().running(1)
     loop = world.jobs.loops[world.last_job.id].process
-    loop.stopped = True
+    loop.stop()
     world.signal(signal.SIGTERM)
     world.wait(2 * RUN_S)
     loop.resume()
@@ -201,7 +201,7 @@ def test_the_loop_is_killed_in_front_of_any_step(sets: Sets, step: int, stride: 
         world = sets.make(nodes=1, nexp=2).start()
         world.play_until(lambda world=world: bool(world.jobs.loops))
         loop = next(iter(world.jobs.loops.values())).process
-        loop.dies_at = loop.steps + step
+        loop.die_at(loop.steps + step)
         if world.end() == 0:
             break  # it has fewer steps
         if not world.missing():
@@ -242,10 +242,8 @@ def test_used_up_attempts_are_tried_again_by_the_next_job(sets: Sets) -> None:
 
 def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Sets) -> None:
     world = sets.make(nexp=3).start().running(2)
-    world.last_job.requeue, world.last_job.no_kill = (
-        True,
-        False,
-    )  # a site whose `sbatch` lines ask for that
+    # a site whose `sbatch` lines ask for that
+    world.last_job.amend(requeue=True, no_kill=False)
     one = world.set
     result = (one.root / "runs/1/result_1.txt").read_bytes()
     world.fault("node 1 dies for 10 min")  # the batch host
@@ -375,7 +373,7 @@ def test_a_node_that_is_cut_off_with_a_stopped_loop_lets_go(sets: Sets) -> None:
     assert world.machine(1).containers and world.machine(1).tuned_by
     world.wait(2 * 3600.0)
     machine = world.machine(1)
-    assert (machine.agents, machine.containers, machine.tuned_by) == ([], set(), set())
+    assert (world.jobs.agents["n1"], machine.containers, machine.tuned_by) == ([], set(), set())
     world.wait(4 * 3600.0)
     complete_after(world, [["success"], ["interrupted", "success"], ["success"]])
 

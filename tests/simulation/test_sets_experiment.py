@@ -12,6 +12,7 @@ from orchestrator.cli import main
 from orchestrator.evidence.ledger import verify
 from orchestrator.mllog.score import score_dir
 from orchestrator.onnode.set import ledger
+from orchestrator.simulation.machine import CONTENTS
 
 FIRST, SECOND = "sha256:" + "5" * 64, "sha256:" + "6" * 64
 ENGINE = {"container": {"engine": "docker"}}
@@ -86,7 +87,7 @@ def test_a_site_that_only_flags(sets: Sets) -> None:
 def test_another_driver_is_a_warning(sets: Sets) -> None:
     world = cancelled(sets)
     for machine in world.machines.values():
-        machine.facts["driver"] = "6.14.0"
+        machine.change(facts={**machine.condition.facts, "driver": "6.14.0"})
     assert world.play() == 0
     [warning] = world.set.job["warnings"]
     assert warning == ("not what earlier runs had: driver is 6.14.0 on all nodes, 6.12.12 in run 1")
@@ -139,18 +140,18 @@ def test_a_site_that_stops_after_a_changed_run(sets: Sets) -> None:
 
 def test_other_code_on_one_node_before_the_first_run_starts_no_set(sets: Sets) -> None:
     world = sets.make(nodes=3, nexp=1, **ENGINE)
-    world.machine(2).contents["code"] = "e" * 16
+    world.machine(2).change(contents={**CONTENTS, "code": "e" * 16})
     assert world.play() == 1
     reason = world.set.job["reason"]
     assert "node n2 (rank 1): inside.code is eeeeeeeeeeeeeeee, elsewhere bbbbbbbbbbbbbbbb" in reason
-    world.machine(2).contents["code"] = "b" * 16
+    world.machine(2).change(contents=CONTENTS)
 
 
 def test_a_set_without_such_facts_is_as_it_was(sets: Sets) -> None:
     """As one of a version before, or of an image without Python."""
     world = sets.make(nexp=2, **ENGINE)
     for machine in world.machines.values():
-        machine.contents.clear()
+        machine.change(contents={})
     assert world.play() == 0
     assert changed(world) == found(world) == []
     assert "inside" not in world.set.run(1)

@@ -591,12 +591,12 @@ def test_a_jobs_comment_keeps_what_the_site_wrote(tmp_path: Path) -> None:
     found: list[str] = []
 
     def note(job: Any) -> None:
-        job.comment = "for:alice orchestrator-ledger:1:" + "0" * 64
+        job.amend(comment="for:alice orchestrator-ledger:1:" + "0" * 64)
         found.append(job.id)
 
-    world.jobs.begins = lambda loop: note(loop.job)
+    world.jobs.at_next_loop(lambda loop: note(loop.job))
     assert world.play() == 0
-    words = world.cluster.jobs[found[0]].comment.split()
+    words = world.cluster.jobs[found[0]].request.comment.split()
     assert words == ["for:alice", ledger.mark(world.set.job["ledger"])]
     sets.forget()
 

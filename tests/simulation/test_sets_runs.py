@@ -187,7 +187,7 @@ def test_a_run_that_missed_its_target_is_a_result(sets: Sets, code: int) -> None
     world = sets.make(
         lambda me: exits(code, after=NEVER) if me.run == 1 else None, nodes=1, limits=LONG
     )
-    world.misses.add(1)
+    world.trainings.vary(misses=frozenset({1}))
     assert world.play() == 0
     one = world.set
     assert [one.outcomes(run) for run in (1, 2)] == [["not_converged"], ["success"]]
@@ -219,7 +219,7 @@ def test_an_exit_code_of_zero_proves_nothing(sets: Sets) -> None:
 def test_a_clock_that_is_set_ends_no_run(sets: Sets, back: bool) -> None:
     world = sets.make().start().running(1)
     for number in (1, 2):
-        world.machine(number).clock_ms += -86_400_000 if back else 86_400_000
+        world.machine(number).step_clock(-86_400_000 if back else 86_400_000)
     loop = world.jobs.loops[world.last_job.id]
     assert loop.process.alive
     assert world.end() == 0
@@ -239,7 +239,7 @@ def test_a_set_notifies_of_its_score_and_its_end_once(sets: Sets) -> None:
         notify=notify,
         limits=LONG,
     )
-    world.misses.add(1)
+    world.trainings.vary(misses=frozenset({1}))
     assert world.play() == 1
     told = world.notices
     assert (

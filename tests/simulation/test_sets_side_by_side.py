@@ -27,7 +27,7 @@ def breaks(world: World, node: str) -> None:
 
     def happens() -> None:
         world.fault(f"the agent of node {node[1:]} is killed")
-        world.machines[node].broken_container = "no space left on device"
+        world.machines[node].change(broken_container="no space left on device")
 
     def plan(me: Me) -> Ends | None:
         if me.node == node:
@@ -77,7 +77,7 @@ def test_ten_runs_on_three_nodes_and_a_spare_one(sets: Sets, power: bool) -> Non
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_node_unlike_those_of_the_other_groups_runs_nothing(sets: Sets, spares: int) -> None:
     world = sets.make(nodes=1, nexp=4, side_by_side=3, spares=spares)
-    world.machine(1).facts = {"kernel": "5.9", "driver": "6.12.12"}
+    world.machine(1).change(facts={"kernel": "5.9", "driver": "6.12.12"})
     assert world.play() == 0
     one = world.set
     assert one.results() == [1, 2, 3, 4] and all(one.attempts(run) == [1] for run in range(1, 5))
@@ -99,7 +99,8 @@ def test_groups_wait_a_while_for_one_another_and_who_comes_later_has_to_be_like_
     world = sets.make(nodes=1, nexp=3, side_by_side=3, limits={"container_start_seconds": 300})
     for number in (2, 3):
         machine = world.machine(number)
-        machine.facts, machine.slow = {"kernel": "5.9", "driver": "6.12.12"}, 20.0
+        machine.change(facts={"kernel": "5.9", "driver": "6.12.12"})
+        machine.slow_down(20.0)
     assert world.play() == 0
     one = world.set
     assert {node for run in range(1, 4) for node in one.run(run)["nodes"]} == {"n1"}, (
@@ -194,7 +195,7 @@ def test_of_two_nodes_that_differ_the_other_groups_tell_which_is_wrong(
     sets: Sets, node: int
 ) -> None:
     world = sets.make(nodes=2, nexp=2, side_by_side=2, spares=1)
-    world.machine(node).image = "sha256:" + "7" * 64
+    world.machine(node).change(image="sha256:" + "7" * 64)
     assert world.play() == 0
     assert (world.set.excluded(), len(world.set.jobs())) == ([(f"n{node}", 0)], 1)
 

@@ -247,17 +247,17 @@ def test_nodes_are_not_asked_for_again_when_every_run_is_done(sets: Sets) -> Non
 def unfit(world: World, number: int, how: str) -> None:
     machine = world.machine(number)
     if how == "check":
-        machine.failing = {"gpu_errors": "GPU 3 has 2 uncorrectable errors"}
+        machine.change(failing={"gpu_errors": "GPU 3 has 2 uncorrectable errors"})
     elif how == "container":
-        machine.broken_container = "no space left on device"
+        machine.change(broken_container="no space left on device")
     elif how == "image":
-        machine.image = "sha256:" + "7" * 64
+        machine.change(image="sha256:" + "7" * 64)
     elif how == "settings":
-        machine.untunable = "k wanted 1, found 0"
+        machine.change(untunable="k wanted 1, found 0")
     elif how == "kernel":
-        machine.facts = {**machine.facts, "kernel": "5.9"}
+        machine.change(facts={**machine.condition.facts, "kernel": "5.9"})
     else:
-        machine.refuses = "k wanted 1"
+        machine.change(refuses="k wanted 1")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_second_hold_does_not_measure_the_bandwidth_again(sets: Sets) -> None:
 
 def test_a_node_with_slow_links_gets_no_rank(sets: Sets) -> None:
     world = sets.make(spares=1, nexp=1, preflight={"deep": True, "deep_gbps": 100})
-    world.machine(1).slow = 4.0
+    world.machine(1).slow_down(4.0)
     assert world.play() == 0
     one = world.set
     assert "n1" not in one.job["nodes"] and "; slow or silent: n1" in world.out
@@ -304,7 +304,7 @@ def test_a_node_with_slow_links_gets_no_rank(sets: Sets) -> None:
 def test_a_node_that_dies_while_the_bandwidth_is_measured_gets_no_rank(sets: Sets) -> None:
     world = sets.make(spares=1, nexp=1, preflight={"deep": True}).start()
     world.play_until(
-        lambda: any(isinstance(agent, MeasuringAgent) for agent in world.machine(2).agents)
+        lambda: any(isinstance(agent, MeasuringAgent) for agent in world.jobs.agents["n2"])
     )
     world.jobs.power_off("n2")
     assert world.end() == 0
@@ -319,7 +319,7 @@ def test_too_few_fit_nodes_pause_the_set(sets: Sets) -> None:
     assert world.set.job["state"] in ("paused", "failed")
     assert " of 3 nodes fit, 2 needed; " in world.set.job["reason"]
     for machine in world.machines.values():
-        machine.broken_container = ""
+        machine.change(broken_container="")
     assert world.play() == 0
     assert world.set.results() == [1, 2]
 
@@ -327,7 +327,7 @@ def test_too_few_fit_nodes_pause_the_set(sets: Sets) -> None:
 @pytest.mark.parametrize("spares", [0, 1])
 def test_a_signal_during_the_checks(sets: Sets, spares: int) -> None:
     world = sets.make(nexp=1, spares=spares).start()
-    agents = world.machine(1).agents
+    agents = world.jobs.agents["n1"]
     world.play_until(lambda: bool(agents) and agents[0].looked and not agents[0].checked)
     world.signal(signal.SIGTERM)
     assert world.end() == 1

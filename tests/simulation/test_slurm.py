@@ -16,7 +16,7 @@ from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.job import Job
 from orchestrator.scheduler.slurm import parse_queue, parse_show
 from orchestrator.simulation.engine import NEVER, Engine
-from orchestrator.simulation.slurm import Cluster, Reply, SimJob, Unsupported
+from orchestrator.simulation.slurm import Cluster, Reply, SimJob, SlurmConf, Unsupported
 
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2
@@ -64,7 +64,9 @@ class Site:
     def __init__(self, folder: Path, **options: float) -> None:
         self.folder, self.engine = folder, Engine(7)
         self.runner = Jobs(self.engine)
-        self.cluster = Cluster(self.engine, ["n1", "n2", "n3", "n4"], self.runner, **options)  # type: ignore[arg-type]
+        self.cluster = Cluster(
+            self.engine, ["n1", "n2", "n3", "n4"], self.runner, SlurmConf(**options)
+        )  # type: ignore[arg-type]
         (folder / "job.sh").write_text(SCRIPT)
 
     def ask(self, *argv: str, uid: int = 1000, env: dict[str, str] | None = None) -> Reply:
@@ -138,7 +140,7 @@ def test_a_job_from_submission_to_end(site: Site) -> None:
         r"9:5[0-9]\n", site.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%L").out
     )
     [job] = site.runner.started
-    assert (job.nodes, job.batch_host, job.output) == (
+    assert (job.nodes, job.batch_host, job.request.script.output) == (
         ["n1", "n2"],
         "n1",
         f"{site.folder}/out_1.txt",
@@ -368,7 +370,7 @@ def test_nodes_are_given_back_one_by_one(site: Site) -> None:
 
 def test_the_time_limit(site: Site) -> None:
     job_id = site.running()
-    start = site.cluster.jobs[job_id].start_ms
+    start = site.cluster.jobs[job_id].times.start_ms
     site.wait(800)
     (warned, number, batch_only, _), *terms = site.runner.signals
     begin = (start - site.engine.start_ms) / 1000
@@ -619,12 +621,12 @@ def test_the_same_seed_gives_the_same_cluster(tmp_path: Path) -> None:
         site.cluster.lose_replies(share=0.5)
         replies = [site.ask("squeue", "--noheader") for _ in range(10)]
         site.wait(1000)
-        stories.append((replies, site.runner.signals, job.end_ms))
+        stories.append((replies, site.runner.signals, job.times.end_ms))
     assert stories[0] == stories[1]
 
 
 def test_two_clusters_in_one_world(site: Site) -> None:
-    other = Cluster(site.engine, ["m1", "m2"], site.runner, "other", first_job_id=100)
+    other = Cluster(site.engine, ["m1", "m2"], site.runner, SlurmConf("other"), 100)
     here = site.submit()
     there = other.command(
         ["sbatch", "--parsable", "job.sh"], {}, str(site.folder), host="login2"

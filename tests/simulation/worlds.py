@@ -1,4 +1,4 @@
-"""Sets in a simulated world, for tests: what goes wrong and when, and the set afterwards as a reader sees it.
+"""Sets in a simulated world, for tests: planned failures, and the set afterwards as a reader sees it.
 
     world = sets.make(nodes=2, spares=1, nexp=3)
     world.plan = lambda me: exits(3) if me[:3] == (2, 1, 0) else None     # run 2, attempt 1, rank 0
@@ -23,15 +23,18 @@ from seeded_sets import SYSTEM, violations
 
 from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
+from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.nodes import CONTENTS, Machine, Part, TrainingRun
-from orchestrator.simulation.play import Rendered, Simulation, User
+from orchestrator.simulation.machine import Machine
+from orchestrator.simulation.node_run import Part, TrainingRun
+from orchestrator.simulation.play import Simulation
+from orchestrator.simulation.rendered import Rendered
 from orchestrator.simulation.slurm import SimJob
 
 RUN_S = 600.0
 LIMIT_S = 30 * 86400.0
 PATIENCE_S = 120.0
-"""After a job was killed nobody knows for so long whether it is still at work."""
+"""The lease of a killed job runs out in this time."""
 
 
 class Me(NamedTuple):
@@ -55,7 +58,7 @@ class Ends(NamedTuple):
 
 
 Plan = Callable[[Me], "Ends | Part | None"]
-"""Return how a node's part ends, or the whole part; None: all goes well."""
+"""Return the end of a node's part, or the part; None: all goes well."""
 
 
 def exits(code: int, text: str = "", *, after: float = 60.0) -> Ends:
@@ -67,7 +70,7 @@ def hangs(*, after: float = 60.0) -> Ends:
 
 
 def well(me: Me) -> None:
-    """The plan of a set in which all goes well."""
+    """Plan nothing."""
 
 
 class World(Simulation):
@@ -76,7 +79,7 @@ class World(Simulation):
     def __init__(self, bundle: Rendered, folder: Path, nodes: int, seed: int) -> None:
         names = [f"n{k}" for k in range(1, nodes + 1)]
         super().__init__(bundle, folder, seed, names, user=User(resumes=0), run_seconds=RUN_S)
-        self.cluster.min_job_age_s = LIMIT_S  # tests look at jobs that have ended
+        self.cluster.keep_jobs(LIMIT_S)  # tests look at jobs that have ended
         self.plan: Plan = well
         self.ran: list[tuple[float, Me]] = []
         """Each part of a training: when it started, in virtual seconds."""
@@ -96,7 +99,7 @@ class World(Simulation):
     # ---- what goes wrong ----
 
     def fault(self, sentence: str) -> None:
-        """Plant a fault such as `node 3 dies in run 2`, or have one without a time happen now."""
+        """Plant a fault such as `node 3 dies in run 2`; without a time it happens now."""
         if re.search(r" (in|before|at the end of) run | at [0-9]", sentence):
             faults.plant(self, faults.parse(sentence))
         else:
@@ -111,7 +114,7 @@ class World(Simulation):
         self.jobs.signal(self.last_job, number, batch_only=True)
 
     def kill_job(self) -> None:
-        """SIGKILL to the loop and to all that it started; return when its lease has run out."""
+        """Kill the loop and its processes; return after its lease."""
         self.jobs.kill(self.last_job)
         self.wait(PATIENCE_S)
 
@@ -122,18 +125,18 @@ class World(Simulation):
         return self.all_jobs[-1]
 
     def start(self) -> World:
-        """Submit the set, or what is missing of it."""
+        """Submit the set, or its missing runs."""
         self.submit() if self.run_set is None else self.resume()
         return self
 
     def end(self) -> int:
-        """Wait until no job of the set is left; return the exit status of the last one."""
+        """Wait for the end of all jobs; return the last exit status."""
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         assert not self.done[-1].error, self.done[-1]
         return self.last_job.exit_code[0]
 
     def play(self) -> int:  # type: ignore[override]
-        """Submit the set, or what is missing of it, and wait; return the exit status of the job."""
+        """Submit the set, or its missing runs, and wait; return the exit status of the job."""
         return self.start().end()
 
     def play_until(self, happens: Callable[[], bool]) -> World:
@@ -141,7 +144,7 @@ class World(Simulation):
         return self
 
     def running(self, run: int, attempt: int = 1, *, seconds: float = 30.0) -> World:
-        """Play until an attempt has been running for so long."""
+        """Play until an attempt has run for `seconds`."""
         self.play_until(lambda: any(me[:2] == (run, attempt) for _, me in self.ran))
         return self.wait(seconds)
 
@@ -164,11 +167,11 @@ class World(Simulation):
 
     @property
     def notices(self) -> list[dict[str, Any]]:
-        """The messages that were sent to people, in order."""
+        """The messages sent to people, in order."""
         return [json.loads(order)["message"] for order in self.jobs.notifications]
 
     def most_at_once(self) -> dict[str, int]:
-        """Return how many attempts were running at once, at most: on each node, and in "all"."""
+        """Return the most simultaneous attempts: of each node, and of "all"."""
         changes: list[tuple[int, int, str]] = []
         for run, attempt in {me[:2] for _, me in self.ran}:
             state = self.set.attempt(run, attempt)
@@ -189,14 +192,7 @@ class World(Simulation):
             if not machine.up:
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
-            machine.failing, machine.refuses, machine.broken_container, machine.slow = (
-                {},
-                "",
-                "",
-                1.0,
-            )
-            machine.contents, machine.image = dict(CONTENTS), Machine.image
-            machine.floods, machine.forges, machine.starts_nothing = False, "", False
+            machine.recover()
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
             if self.missing():
@@ -253,7 +249,7 @@ class Sets:
 
 @cache
 def _bundle(folder: Path, nodes: int, nexp: int, keys: str) -> Rendered:
-    """Return the bundle of all worlds with these keys of the site: it is rendered once."""
+    """Render the bundle of all worlds with these keys of the site."""
     place = folder / "systems"
     place.mkdir(exist_ok=True)
     (place / f"nodes_{nodes}.yaml").write_text(SYSTEM % (nodes, nodes, 8 * nodes))
