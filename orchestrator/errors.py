@@ -93,17 +93,17 @@ class Fix:
         shorter = _without(typed, self.without)
         if self.without and shorter != [*typed]:
             return join(["orchestrator", *shorter])
-        words = [*typed, *self.again]
+        arguments = [*typed, *self.again]
         for name, value in zip(self.options[::2], self.options[1::2], strict=True):
             key = value.partition("=")[0] + "=" if name in REPEATED else ""
-            words = _without(words, name, key)
-        return join(["orchestrator", *words, *self.options])
+            arguments = _without(arguments, name, key)
+        return join(["orchestrator", *arguments, *self.options])
 
 
-def _given(words: Sequence[str], options: Sequence[str]) -> list[str]:
+def _given(typed: Sequence[str], options: Sequence[str]) -> list[str]:
     """Return those of `options` that were typed, with their values, as typed."""
     given: list[str] = []
-    rest = iter(words)
+    rest = iter(typed)
     for word in rest:
         name, equals, _ = word.partition("=")
         if name in options:
@@ -111,10 +111,10 @@ def _given(words: Sequence[str], options: Sequence[str]) -> list[str]:
     return given
 
 
-def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:
+def _without(typed: Sequence[str], option: str, key: str = "") -> list[str]:
     """Drop an option whose value starts with `key`."""
     kept: list[str] = []
-    rest = iter(words)
+    rest = iter(typed)
     for word in rest:
         name, equals, value = word.partition("=")
         if not option or name != option:
@@ -137,6 +137,11 @@ class OrchestratorError(Exception):
         self.message = message
         self.hint = hint
         self.fix = fix
+
+    def advise(self, hint: str = "", *, fix: Fix | None = None) -> None:
+        """Add a hint after the present hint; replace the fix."""
+        self.hint = "; ".join(filter(None, [self.hint, hint]))
+        self.fix = fix or self.fix
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
     from orchestrator.evidence.picture import SetPicture
@@ -25,20 +27,21 @@ def open_set(folder: str | PathLike[str]) -> SetPicture:
 
     root = Path(folder)
     sets.open_set(root)
-    [found] = picture.look([root], [])
-    return found
+    return picture.look([root], [])[0]
 
 
-def submit_set(entry: Entry, *, nexp: int | None = None) -> Path:
+def submit_set(
+    entry: Entry, *, nexp: int | None = None, warn: Callable[[str], object] = lambda _: None
+) -> Path:
     """Create a set of `nexp` runs (default: as the rules require) below the site's log directory,
     submit its job, return its folder.
 
-    An unsubmitted set of the same bundle is taken instead. Raises OrchestratorError: nothing is
-    left behind, or it names the set that stays.
+    An unsubmitted set of the same bundle is taken instead. `warn` gets doubts about the set. Raises
+    OrchestratorError: nothing is left behind, or it names the set that stays.
     """
     from orchestrator.runset.start import start
 
-    run_set, _ = start(entry, nexp)
+    run_set, _ = start(entry, nexp, warn=warn)
     return run_set.layout.root
 
 

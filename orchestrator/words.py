@@ -41,8 +41,8 @@ def clean(text: str, *, lines: bool = False) -> str:
     return unshown("\r" if lines else "\t\n\r").sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def quoted(value: object) -> str:
@@ -74,8 +74,8 @@ class Cleaned:
 
 def bare(stream: TextIO) -> TextIO:
     """Return the stream for code that draws on a terminal; its words must be clean."""
-    found: TextIO = getattr(stream, "stream", stream)
-    return found
+    plain: TextIO = getattr(stream, "stream", stream)
+    return plain
 
 
 LONGEST = 4000
@@ -151,7 +151,9 @@ def width_of(text: str) -> int:
         return len(text)
     from unicodedata import combining, east_asian_width
 
-    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+    return sum(
+        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )
 
 
 def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
@@ -319,7 +321,7 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
         lines = [text] if screen.width is None else folded(text, screen.width - wide, whole=True)
         out += [
             screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0],
-            *(" " * wide + one for one in lines[1:]),
+            *(" " * wide + line for line in lines[1:]),
         ]
     return out
 

@@ -86,10 +86,10 @@ def print_completion(shell: str) -> int:
     return 0
 
 
-def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
+def command_parser(name: str, typed: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
     """Return a command and its parser, also for tools/reference.py.
 
-    With --json among `words`, errors are printed as JSON, too.
+    With --json in `typed`, errors are printed as JSON, too.
     """
     import argparse
     from importlib import import_module
@@ -97,13 +97,22 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
     from orchestrator.errors import ExitCode
     from orchestrator.words import clean
 
+    command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
+    wants_help = bool({"-h", "--help"} & {*typed})
+    actions = [word for word in typed if wants_help and word in command.actions]
+    page = command.page(*actions[:1])
+
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            message = clean(message + _meant(self, message, words), lines=True)
+            message = clean(message + _meant(self, message, typed), lines=True)
             hint = self.prog.replace(" ", " help ", 1)
             _say(f"{self.prog}: {message}\n  hint: {hint}")
-            _print_error(words, message, hint, int(ExitCode.BAD_INPUT))
+            _print_error(typed, message, hint, int(ExitCode.BAD_INPUT))
             raise SystemExit(int(ExitCode.BAD_INPUT))
+
+        def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+            text = page.argument(names, options.pop("help"))
+            return super().add_argument(*names, help=text, **options)
 
         def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
             # Options may stand between words, also of actions: `ledger verify --json SET`.
@@ -128,18 +137,14 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             # argparse's own hides output errors (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
 
-    command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
     parser = Parser(
-        prog=f"orchestrator {name}",
-        description=command.help,
-        epilog=command.epilog,
+        prog=page.prog,
+        description=page.description,
+        epilog=page.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     command.arguments(parser)
-    action = next((word for word in words if word in command.actions), "")
-    if action and {"-h", "--help"} & {*words}:
-        command.narrow(parser, action)
     return command, parser
 
 
@@ -149,13 +154,13 @@ def _help_width() -> int:
 
     columns = os.environ.get("COLUMNS", "")
     try:
-        found = int(columns) if columns.isdecimal() else 0
-        return (found or os.get_terminal_size(sys.__stdout__.fileno()).columns or 80) - 2  # type: ignore[union-attr]
+        width = int(columns) if columns.isdecimal() else 0
+        return (width or os.get_terminal_size(sys.__stdout__.fileno()).columns or 80) - 2  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
         return 78
 
 
-def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
+def _meant(parser: ArgumentParser, message: str, typed: Sequence[str]) -> str:
     """Return `; did you mean --nexp?` for an unknown option or choice, or ""."""
     from orchestrator.errors import did_you_mean
 
@@ -168,7 +173,7 @@ def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
         return ""
     known = set(vars(parser)["_option_string_actions"])
     for action in vars(parser)["_actions"]:
-        for word in words if isinstance(action.choices, dict) else ():
+        for word in typed if isinstance(action.choices, dict) else ():
             known |= set(vars(action.choices.get(word, parser))["_option_string_actions"])
     option = unknown.split()[0].partition("=")[0].removeprefix("--")
     names = [name.removeprefix("--") for name in known if name.startswith("--")]
@@ -178,6 +183,7 @@ def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
 def _call(name: str, rest: list[str]) -> int:
     import gc
     import os
+    from argparse import Namespace
     from contextlib import redirect_stderr, redirect_stdout
 
     from orchestrator.errors import OrchestratorError
@@ -189,14 +195,14 @@ def _call(name: str, rest: list[str]) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     rest, level, debug_log = _common(parser, rest)
-    wanted = parser.parse_args(rest)
-    wanted.typed = [name, *rest]
+    typed = [name, *rest]
+    wanted = parser.parse_args(rest, Namespace(typed=typed))
     with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
         try:
             return _watched(command, wanted, level, debug_log)
         except OrchestratorError as error:
-            fix = error.fix.line(wanted.typed) if error.fix else ""
-            return _fail([name, *rest], error.message, error.hint, int(error.exit_code), fix)
+            fix = error.fix.line(typed) if error.fix else ""
+            return _fail(typed, error.message, error.hint, int(error.exit_code), fix)
 
 
 EVERYWHERE = {
@@ -210,22 +216,22 @@ EVERYWHERE = {
 def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, str]:
     """Return the arguments without --quiet, --verbose and --debug-log (unless the command defines
     them itself), the level of remarks, and the file."""
-    own, level, debug_log = list[str](), 0, ""
+    remaining, level, debug_log = list[str](), 0, ""
     taken = vars(parser)["_option_string_actions"]
-    words = iter(rest)
-    for word in words:
+    following = iter(rest)
+    for word in following:
         option, equals, value = word.partition("=")
         if word == "--":
-            own += [word, *words]
+            remaining += [word, *following]
         elif option not in ("--quiet", "--verbose", "--debug-log") or option in taken:
-            own.append(word)
+            remaining.append(word)
         elif option == "--debug-log":
-            debug_log = value if equals else next(words, "")
+            debug_log = value if equals else next(following, "")
             if not debug_log:
                 parser.error("argument --debug-log: expected a FILE")
         else:
             level = -1 if option == "--quiet" else 1
-    return own, level, debug_log
+    return remaining, level, debug_log
 
 
 def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
@@ -264,11 +270,11 @@ def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") ->
 
     name = " ".join(["orchestrator", *args[:1]])
     # Never break a command, in the hint or alone: pasted, it would be two.
-    told = wrapped_on_stderr(f"{name}: {message}")
+    problem = wrapped_on_stderr(f"{name}: {message}")
     shown = (
         wrapped_on_stderr(f"  hint: {hint}") if "orchestrator " not in hint else f"  hint: {hint}"
     )
-    lines = [told, shown if hint else "", f"  {fix}" if fix else ""]
+    lines = [problem, shown if hint else "", f"  {fix}" if fix else ""]
     _say(clean("\n".join(filter(None, lines)), lines=True))
     _print_error(args, message, hint, code, fix)
     return code

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import ExitCode
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SCORED = {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"}
 """Exit codes of commands that run and score a set."""
@@ -22,6 +22,23 @@ class Action:
     def __init__(self, text: str, options: str) -> None:
         self.text = text
         self.options = options
+
+
+class HelpPage(NamedTuple):
+    """The texts of --help around the arguments; `hidden`: arguments left out."""
+
+    prog: str
+    description: str
+    epilog: str
+    hidden: frozenset[str] = frozenset()
+    prefix: str = ""
+    """Dropped from the help of arguments."""
+
+    def argument(self, names: Sequence[str], text: str) -> str:
+        """Return an argument's help, or SUPPRESS."""
+        from argparse import SUPPRESS
+
+        return SUPPRESS if self.hidden & {*names} else text.removeprefix(self.prefix)
 
 
 class Command:
@@ -68,23 +85,24 @@ class Command:
                 while line.endswith("\\"):
                     yield (line := next(lines))
 
-    def narrow(self, parser: ArgumentParser, action: str) -> None:
-        """Let `parser` explain one action: its options alone, its examples."""
-        from argparse import SUPPRESS
+    def page(self, action: str = "") -> HelpPage:
+        """Return the help of the command, or of an action: its arguments alone, its examples."""
         from textwrap import wrap
 
+        prog = f"orchestrator {self.name}"
+        if not action:
+            return HelpPage(prog, self.help, self.epilog)
         mine = self.actions[action].options.split()
-        others = {name for one in self.actions.values() for name in one.options.split()} - {*mine}
-        for argument in vars(parser)["_actions"]:
-            if argument.dest == "action" or others & {*argument.option_strings, argument.dest}:
-                argument.help = SUPPRESS
-            else:
-                argument.help = argument.help.removeprefix(f"{action}: ")
+        special = {name for each in self.actions.values() for name in each.options.split()}
         text = self.actions[action].text
-        parser.prog += f" {action}"
         lines = [*wrap(f"{text[0].upper()}{text[1:]}.", 100), "", "example:"]
-        parser.description = "\n".join([*lines, *self.examples(action)])
-        parser.epilog = f"all actions: orchestrator help {quoted(self.name)}"
+        return HelpPage(
+            f"{prog} {action}",
+            "\n".join([*lines, *self.examples(action)]),
+            f"all actions: orchestrator help {quoted(self.name)}",
+            frozenset({"action", *special} - {*mine}),
+            f"{action}: ",
+        )
 
     @property
     def verdict(self) -> bool:

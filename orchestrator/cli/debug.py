@@ -87,11 +87,11 @@ def _hook_once() -> None:
 
 
 @contextmanager
-def recording(words: Sequence[str], *, verbose: bool, path: str) -> Iterator[None]:
+def recording(typed: Sequence[str], *, verbose: bool, path: str) -> Iterator[None]:
     """Record until the block ends. Raises UsageError for an unwritable file."""
     file = _opened(user_path(path)) if path else None
     recorder = Recorder(verbose=verbose, file=file)
-    command = " ".join(quote(without_values(word)) for word in words)
+    command = " ".join(quote(without_values(word)) for word in typed)
     recorder.write(f"orchestrator {__version__}, Python {sys.version.split()[0]}: {command}")
     _hook_once()
     _RECORDERS.append(recorder)

@@ -94,31 +94,31 @@ def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def _search(words: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
-    found = [
+def _search(query: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
+    matches = [
         {"page": name, "line": number, "text": line}
         for name, path in pages.items()
-        for number, line in _matches(words, path.read_text(encoding="utf-8"))
+        for number, line in _matches(query, path.read_text(encoding="utf-8"))
     ]
     if as_json:
-        print_json("docs_search", {"words": words, "found": found})
-    elif found:
-        rows = [(f"{one['page']}:{one['line']}", _cut(str(one["text"]))) for one in found]
+        print_json("docs_search", {"words": query, "found": matches})
+    elif matches:
+        rows = [(f"{match['page']}:{match['line']}", _cut(str(match["text"]))) for match in matches]
         print_table(TextTable("PAGE", "LINE"), rows)
     else:
-        raise UsageError(f"no page has {words!r}", hint="orchestrator docs lists the pages")
+        raise UsageError(f"no page has {query!r}", hint="orchestrator docs lists the pages")
     return ExitCode.OK
 
 
-def _matches(words: str, text: str) -> list[tuple[int, str]]:
+def _matches(query: str, text: str) -> list[tuple[int, str]]:
     """Return (number, line) of the first lines with all words, headings before text."""
-    wanted = words.lower().split()
+    wanted = query.lower().split()
     lines = [
         (number, line.strip())
         for number, line in enumerate(text.splitlines(), 1)
         if all(word in line.lower() for word in wanted)
     ]
-    return sorted(lines, key=lambda found: not found[1].startswith("#"))[:MOST_LINES]
+    return sorted(lines, key=lambda line: not line[1].startswith("#"))[:MOST_LINES]
 
 
 def _cut(text: str) -> str:

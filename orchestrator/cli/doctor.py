@@ -136,7 +136,9 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
         line = cell(f"{', '.join(names)}{place}: {text}")
         fixed.setdefault((state, remedy, "" if remedy else line), []).append(line)
     order = ("skip", "warn", "fail")
-    for (state, remedy, _), lines in sorted(fixed.items(), key=lambda one: order.index(one[0][0])):
+    for (state, remedy, _), lines in sorted(
+        fixed.items(), key=lambda item: order.index(item[0][0])
+    ):
         for line in lines:
             parts = folded(line, screen.width - 8, whole=True) if screen.width else [line]
             yield f"{screen.state(state)}  {parts[0]}"

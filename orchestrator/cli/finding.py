@@ -283,10 +283,10 @@ def load_named(
     except UsageError as error:
         if args.system in Catalogue(args.systems_dir).workload_names():
             swap = {args.system: args.workload, args.workload: args.system}
-            words = [swap.get(word, word) for word in vars(args).get("typed", swap.values())]
+            typed = [swap.get(word, word) for word in vars(args).get("typed", swap.values())]
             raise UsageError(
                 f"{args.system} is a workload, and SYSTEM comes first",
-                hint=" ".join(map(quoted, ["orchestrator", *words])),
+                hint=" ".join(map(quoted, ["orchestrator", *typed])),
             ) from error
         raise
 
@@ -298,13 +298,10 @@ def load_asked(
 
     Raises DescriptorError for rules that cannot score a set.
     """
-    from orchestrator.mllog.rounds import ruleset_problem
+    from orchestrator.runset.doubts import refuse_unscorable
 
     entry = load_named(args, need_site(args.site), dict(args.env))
-    if problem := ruleset_problem(entry.ruleset):
-        document = entry.documents.workload_document
-        document.add(("rounds", entry.round, "ruleset"), problem)
-        document.check()
+    refuse_unscorable(entry)
     print_warnings(entry, warn, known)
     return with_allocation(entry, args)
 

@@ -45,9 +45,9 @@ def missing_image(entry: Entry) -> MissingImage | None:
     why = "no registry has it" if entry.build else "`container.pull` is `never`"
     log_dir = sets_folder(entry.site)
 
-    def named(*words: str, further: tuple[str, ...] = ()) -> Fix:
+    def named(*action: str, further: tuple[str, ...] = ()) -> Fix:
         what = (entry.system, entry.workload, "--round", entry.round)
-        return Fix(other=(*words, *what, *further), kept=("--site", "--systems-dir"))
+        return Fix(other=(*action, *what, *further), kept=("--site", "--systems-dir"))
 
     if entry.site.scheduler == "local":
         command = tuple(container.command or (container.engine,))

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--window and --minutes-left are about the score, not --compliance")
         from orchestrator.cli import compliance
 
-        return compliance.show(named, args.json, ruleset=args.ruleset, own=own)
+        return compliance.show(named, args.json, ruleset=args.ruleset, rules=own)
     return show(
         named,
         args.json,

@@ -32,7 +32,6 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json, warn
 from orchestrator.errors import ExitCode, OrchestratorError
-from orchestrator.trust import replaceable
 from orchestrator.words import cell, count, duration, facts
 
 if TYPE_CHECKING:
@@ -151,12 +150,6 @@ def submit_entry(
         note(
             f"note: the logs will name {submitter} as the submitter; "
             f"for another, set {variable} in the site's `env`"
-        )
-
-    if (folder := Path(entry.site.log_dir or "")).is_dir() and (why := replaceable(folder)):
-        note(
-            f"warning: {why} and replace your sets while they run; "
-            f"its owner can fix it: chmod +t {shlex.quote(str(folder))}"
         )
 
     def show(run_set: RunSet, was_there: bool) -> None:

@@ -46,9 +46,9 @@ class Catalogue:
 
     @cached_property
     def _system_files(self) -> dict[str, Path]:
-        own = _files(self.dirs)
-        others = {path for path in own.values() if _kind(path) in _OTHER_KINDS}
-        systems = {name: path for name, path in own.items() if path not in others}
+        files = _files(self.dirs)
+        others = {path for path in files.values() if _kind(path) in _OTHER_KINDS}
+        systems = {name: path for name, path in files.items() if path not in others}
         return {**_files([data_dir("systems")]), **systems}
 
     def not_systems(self) -> dict[Path, str]:
@@ -62,8 +62,8 @@ class Catalogue:
 
     @property
     def _workload_folders(self) -> list[Path]:
-        own = [*(folder / "workloads" for folder in self.dirs), *self._beside]
-        return [*own, data_dir("workloads")]
+        folders = [*(folder / "workloads" for folder in self.dirs), *self._beside]
+        return [*folders, data_dir("workloads")]
 
     def system_names(self) -> list[str]:
         """Read no file."""
@@ -138,7 +138,7 @@ class Catalogue:
         except DescriptorError as error:
             if not chain:
                 document.add((EXTENDS,), f"{given} cannot be extended, see its own problems")
-            document.problems += [one for one in error.problems if isinstance(one, Problem)]
+            document.problems.extend(p for p in error.problems if isinstance(p, Problem))
             document.check()
             raise
         return overlaid(base, document)

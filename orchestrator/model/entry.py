@@ -346,7 +346,7 @@ class Entry(Facts):
     @property
     def logged_submitter(self) -> tuple[str, str]:
         """Return the organisation that logs will name, and its variable; "" if unknown here."""
-        variable = next((one.env for one in self.logged if one.key == "submission_org"), "")
+        variable = next((part.env for part in self.logged if part.key == "submission_org"), "")
         value = self.whole_env.get(variable)
         return value.text if isinstance(value, Text) else "", variable
 

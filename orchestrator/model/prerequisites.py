@@ -145,12 +145,12 @@ def name_folders(workload: str, folders: Mapping[str, str]) -> UnmetNeed:
     keys = {f"data.{workload}.{variable}": folder for variable, folder in folders.items()}
     text = f"the site file names no folder for {' and '.join(keys)}"
     if all(keys.values()):
-        words = [("--override", f"{key}={folder}") for key, folder in keys.items()]
+        options = [("--override", f"{key}={folder}") for key, folder in keys.items()]
         remedy = "--override names it for one command, `orchestrator config --set` for all"
-        return UnmetNeed(DATA, text, remedy, True, Fix(options=tuple(chain(*words))))
-    words = [("--set", key) for key in keys]
+        return UnmetNeed(DATA, text, remedy, True, Fix(options=tuple(chain(*options))))
+    options = [("--set", key) for key in keys]
     remedy = "the command below asks for it"
-    return UnmetNeed(DATA, text, remedy, True, Fix(first=("config", *chain(*words))))
+    return UnmetNeed(DATA, text, remedy, True, Fix(first=("config", *chain(*options))))
 
 
 def near_folder(folder: str) -> str:

@@ -45,8 +45,8 @@ def json_schema(kind: str) -> dict[str, Any]:
 def _allow_extending(schema: dict[str, Any]) -> None:
     """If a workload extends another, require only its kind and name. Its rounds may be inherited,
     so they require no key."""
-    own = ["kind", "name", "extends"]
-    schema["anyOf"] = [{"required": schema["required"]}, {"required": own}]
+    common = ["kind", "name", "extends"]
+    schema["anyOf"] = [{"required": schema["required"]}, {"required": common}]
     schema["required"] = ["kind", "name"]
     del schema["$defs"]["WorkloadRound"]["required"]
 

@@ -101,6 +101,17 @@ class Document:
             text = f"{text} (inherited by {shown(self.path)})"
         self.problems.append(Problem(shown(home.path), self.line(key), key_text(key), text))
 
+    def put(self, key: Key, value: Any, option: str) -> None:
+        """Replace a value by that of a command line's `option`."""
+        below = self.data
+        for part in key[:-1]:
+            if not isinstance(below.get(part), dict):
+                below[part] = {}
+            below = below[part]
+        below[key[-1]] = value
+        self.typed.append(key)
+        self.option = option
+
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, by line."""
         if self.problems:
@@ -178,19 +189,11 @@ def override(
 ) -> None:
     """Replace values: `a.b` and YAML, such as `[x, y]`. Raises DescriptorError if a value is no
     YAML."""
-    document.option = option
     for name, text in given:
-        key: Key = tuple(name.split("."))
         value = Document(Path(f"{option} {name}"))
         _build(value, text)
         value.check()
-        below = document.data
-        for part in key[:-1]:
-            if not isinstance(below.get(part), dict):
-                below[part] = {}
-            below = below[part]
-        below[key[-1]] = value.data
-        document.typed.append(key)
+        document.put(tuple(name.split(".")), value.data, option)
 
 
 def folders_in(document: Document) -> list[Path]:

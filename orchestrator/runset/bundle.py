@@ -69,9 +69,9 @@ def verified_bundle(
         contents = dict(walk(layout.bundle))
         program = Program({name: text for name, text in contents.items() if text is not None})
         if sha256 := run_set.record.bundle_sha256:
-            found = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
+            hashes = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
             made = program.files.get(bundle.MANIFEST, b"")
-            now = bundle.changed_from(made, found, sha256)
+            now = bundle.changed_from(made, hashes, sha256)
             _compare(run_set, now, edited=edited, nexp=nexp, world=world)
         return keep(program, layout, world.files) if LOADER in program.files else program
     except HeldError as held:
@@ -162,12 +162,14 @@ def _deleted(run_set: RunSet, files: Files) -> dict[str, str]:
 def _manifest(run_set: RunSet, files: Files) -> bytes:
     """Return the declared manifest, from an archive if the bundle's is deleted or edited; b"" if
     no place has it. Raises OSError."""
-    layout, found = run_set.layout, list[bytes]()
+    layout, contents = run_set.layout, list[bytes]()
     with suppress(OSError):
-        found.append(files.read_bytes(layout.bundle / bundle.MANIFEST))
+        contents.append(files.read_bytes(layout.bundle / bundle.MANIFEST))
     archived = (content for _, content in _archived(layout, [bundle.MANIFEST], files))
     sha256 = run_set.record.bundle_sha256
-    is_declared = (it for it in chain(found, archived) if hashlib.sha256(it).hexdigest() == sha256)
+    is_declared = (
+        it for it in chain(contents, archived) if hashlib.sha256(it).hexdigest() == sha256
+    )
     return next(is_declared, b"")
 
 

@@ -176,7 +176,7 @@ def _untried(evidence: SetEvidence) -> bool:
     return (
         not evidence.jobs
         and not evidence.tried
-        and all(one.state == "refused" for one in evidence.submissions)
+        and all(submission.state == "refused" for submission in evidence.submissions)
     )
 
 

@@ -79,7 +79,8 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
             # The lock has moved, too, and its holder must not keep the set from coming back.
             files.remove(target / run_set.layout.lock.name)
     except SchedulerUnknown as error:
-        error.hint = f"{error.hint or 'ask again in a minute'}; nothing was moved"
+        again = "" if error.hint else "ask again in a minute; "
+        error.advise(f"{again}nothing was moved")
         raise
     except OSError as error:
         reason = "no room" if is_full(error) else error.strerror or error

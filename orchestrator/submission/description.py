@@ -123,18 +123,18 @@ def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, st
 
 
 def _facts(catalogue: Any, system: System) -> dict[str, str]:
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         "number_of_nodes": system.nodes,
         "accelerators_per_node": system.gpus_per_node,
     }
     if accelerator := catalogue.fact("accelerators", system.accelerator):
         memory = f"{accelerator.memory_gb} GB" if accelerator.memory_gb else ""
-        found |= {
+        members |= {
             "accelerator_model_name": accelerator.title,
             "accelerator_memory_capacity": memory,
         }
     if host := catalogue.fact("hosts", system.host):
-        found |= {
+        members |= {
             "host_processor_model_name": host.cpu,
             "host_processors_per_node": host.sockets or "",
             "host_processor_core_count": host.cores_per_socket or "",
@@ -145,12 +145,12 @@ def _facts(catalogue: Any, system: System) -> dict[str, str]:
         }
     fabric = catalogue.fact("fabrics", system.fabric)
     if fabric and fabric.kind != "none":
-        found["host_networking_topology"] = fabric.title
-    return {name: str(value) for name, value in found.items()}
+        members["host_networking_topology"] = fabric.title
+    return {name: str(value) for name, value in members.items()}
 
 
 def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
-    found = {
+    members = {
         "number_of_nodes": described.get("nodes"),
         "accelerators_per_node": described.get("gpus_per_node"),
         "system_name": described.get("system"),
@@ -158,7 +158,7 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
         if described.get("image")
         else None,
     }
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in members.items() if value}
 
 
 def read_given(path: Path) -> dict[str, Any]:
@@ -196,9 +196,9 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[Undescri
         for name, is_needed in MEMBERS.items()
         if is_needed and not str(members.get(name, "")).strip()
     ]
-    found = []
+    problems = []
     if missing:
-        found.append(
+        problems.append(
             f"systems/{name}.json: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
             "required: pass --system-json FILE"
             + (" or --framework TEXT" if "framework" in missing else "")
@@ -206,18 +206,20 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[Undescri
     for member in WHOLE:
         text = str(members.get(member, ""))
         if text and not text.isdecimal():
-            found.append(f"systems/{name}.json: {member} is {text!r}, and must be a whole number")
+            problems.append(
+                f"systems/{name}.json: {member} is {text!r}, and must be a whole number"
+            )
     if members.get("status") and members["status"] not in STATUSES.values():
-        found.append(
+        problems.append(
             f"systems/{name}.json: status is {members['status']!r}; it must be one of "
             f"{', '.join(STATUSES.values())}"
         )
     if members.get("division") not in ("closed", "open"):
-        found.append(
+        problems.append(
             f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or "
             "open"
         )
-    return [Undescribed(problem) for problem in found]
+    return [Undescribed(problem) for problem in problems]
 
 
 def empty_members(members: Mapping[str, Any]) -> list[str]:
