@@ -1,16 +1,16 @@
 """The error tree and every command's exit codes.
 
-    OrchestratorError            the problem, its place and the remedy; shown without a traceback
-    ├── UsageError               the command line asks for something that does not exist
-    ├── DescriptorError          a document is wrong; has every problem
-    ├── RenderError              a bundle cannot be written
-    ├── SchedulerError           the scheduler refused a request; has the failed command
-    │   ├── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
-    │   └── SchedulerBusy        it takes nothing now, even after growing pauses
-    ├── SetError                 a set's folder is missing, unreadable or in the wrong state
-    └── InputError               logs or files given to score/check cannot be used
+    OrchestratorError            problem, place and remedy, shown without a traceback
+    ├── UsageError               the command line
+    ├── DescriptorError          documents
+    ├── RenderError              bundles
+    ├── SchedulerError           requests to the scheduler
+    │   ├── SchedulerUnknown     no answer, which is not "no"
+    │   └── SchedulerBusy        nothing taken, even after growing pauses
+    ├── SetError                 a set's folder: missing, unreadable or in the wrong state
+    └── InputError               logs
 
-Packages may add errors that only they raise (EngineError in container/image.py, Refused in
+Packages may add their own errors (EngineError in container/image.py, Refused in
 submission/refusal.py).
 """
 
@@ -85,7 +85,6 @@ class Fix:
         return " && ".join(filter(None, (command, repeated)))
 
     def _typed(self, typed: Sequence[str]) -> str:
-        """Return the typed command with the options."""
         if not typed:
             return ""
         from shlex import join
@@ -101,7 +100,7 @@ class Fix:
 
 
 def _given(typed: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Return those of `options` that were typed, with their values, as typed."""
+    """Return `options` with their values, as typed."""
     given: list[str] = []
     rest = iter(typed)
     for word in rest:
@@ -127,8 +126,7 @@ def _without(typed: Sequence[str], option: str, key: str = "") -> list[str]:
 
 
 class OrchestratorError(Exception):
-    """Base of everything a user can cause. `hint`: the next step in words, or a command to type;
-    `fix`: a command to paste."""
+    """Base of everything a user can cause. `hint`: the next step; `fix`: a command to paste."""
 
     exit_code = ExitCode.BAD_INPUT
 

@@ -33,8 +33,8 @@ def open_set(folder: str | PathLike[str]) -> SetPicture:
 def submit_set(
     entry: Entry, *, nexp: int | None = None, warn: Callable[[str], object] = lambda _: None
 ) -> Path:
-    """Create a set of `nexp` runs (default: as the rules require) below the site's log directory,
-    submit its job, return its folder.
+    """Submit a set of `nexp` runs (default: as the rules require) below the site's log directory;
+    return its folder.
 
     An unsubmitted set of the same bundle is taken instead. `warn` gets doubts about the set. Raises
     OrchestratorError: nothing is left behind, or it names the set that stays.
@@ -50,9 +50,8 @@ def wait_for_set(
 ) -> SetPicture:
     """Wait until the set no longer changes by itself; return its picture, as open_set() does.
 
-    It may be incomplete: `state` and `reason` describe its end. The scheduler is asked rarely.
-    `interval_s`: the pause between reads (None: a fiftieth of a run). Raises TimeoutError after
-    `timeout_s`, SetError without a set.
+    It may be incomplete: `state` and `reason` describe its end. `interval_s`: the pause between
+    reads (None: a fiftieth of a run). Raises TimeoutError, SetError without a set.
     """
     from orchestrator.evidence import sets
     from orchestrator.evidence.watch import Watch

@@ -1,9 +1,9 @@
 """The command line: each command of index.py is a module, imported when called, which ends with
 COMMAND = Command(name, help, arguments, run, codes), see command.py.
 
-`main` turns every exception into a message and an exit code: no user sees a traceback. It ends in
-order if the reader closed the pipe, or the disk is full. Output goes through words.Cleaned:
-terminals never receive foreign control characters.
+`main` turns every exception, a closed pipe and a full disk into a message and an exit code: no user
+sees a traceback. Output goes through words.Cleaned: terminals never receive foreign control
+characters.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _run(args: list[str]) -> int:
 
 
 def print_completion(shell: str) -> int:
-    """Profiles request it at every start, so load nothing else."""
+    """Load nothing else: profiles ask at every start."""
     from orchestrator.resources import generated_file
 
     with open(generated_file(f"shell/{SHELLS[shell]}"), encoding="utf-8") as file:
@@ -87,10 +87,7 @@ def print_completion(shell: str) -> int:
 
 
 def command_parser(name: str, typed: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
-    """Return a command and its parser, also for tools/reference.py.
-
-    With --json in `typed`, errors are printed as JSON, too.
-    """
+    """Return a command and its parser. With --json in `typed`, errors are printed as JSON, too."""
     import argparse
     from importlib import import_module
 
@@ -122,7 +119,7 @@ def command_parser(name: str, typed: Sequence[str] = ()) -> tuple[Command, Argum
             try:
                 return self.parse_known_intermixed_args(args, namespace)
             except AttributeError as error:
-                # Ctrl-C came before argparse saved the state that it restores at the end.
+                # Ctrl-C came before argparse saved the state to restore.
                 if isinstance(error.__context__, KeyboardInterrupt):
                     raise KeyboardInterrupt from error
                 raise
@@ -130,7 +127,7 @@ def command_parser(name: str, typed: Sequence[str] = ()) -> tuple[Command, Argum
                 vars(self)["_in_turn"] = False
 
         def _get_formatter(self) -> argparse.HelpFormatter:
-            # Argparse's own imports shutil for the terminal's width, for every argument.
+            # Argparse's own imports shutil for the width.
             return self.formatter_class(self.prog, width=_help_width())  # type: ignore[call-arg]
 
         def print_help(self, file: Any = None) -> None:
@@ -189,9 +186,9 @@ def _call(name: str, rest: list[str]) -> int:
     from orchestrator.errors import OrchestratorError
     from orchestrator.words import Cleaned
 
-    # Imported objects stay: collecting garbage among them takes a tenth of a cold command.
+    # Imported objects stay: collecting garbage takes a tenth of a cold command.
     gc.set_threshold(50_000)
-    # The search for plug-ins, which we do not use, is a third of pydantic's start.
+    # The search for plug-ins is a third of pydantic's start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     rest, level, debug_log = _common(parser, rest)
@@ -214,8 +211,8 @@ EVERYWHERE = {
 
 
 def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, str]:
-    """Return the arguments without --quiet, --verbose and --debug-log (unless the command defines
-    them itself), the level of remarks, and the file."""
+    """Return the arguments without --quiet, --verbose and --debug-log (unless of the command
+    itself), the level of remarks, and the file."""
     remaining, level, debug_log = list[str](), 0, ""
     taken = vars(parser)["_option_string_actions"]
     following = iter(rest)
@@ -249,8 +246,7 @@ def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
 
 
 def _open_closed() -> None:
-    """Open closed standard streams (`>&-`): else the next opened file would get their numbers, and
-    their output."""
+    """Open closed standard streams (`>&-`): else the next opened file would get their output."""
     import os
 
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -300,7 +296,7 @@ def _say(text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send remaining output to /dev/null, or Python fails on it again at its exit."""
+    """Send remaining output to /dev/null, or Python fails again at its exit."""
     import os
     from contextlib import suppress
 
@@ -311,8 +307,8 @@ def _drop(stream: TextIO) -> None:
 
 
 def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
-    """Return the exit code for a failed output, or an unusable file or folder. `code` is the
-    command's own, if it finished."""
+    """Return the exit code for failed output, or an unusable file or folder. `code`: of the
+    finished command."""
     import errno
     import os
 
@@ -321,7 +317,7 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
 
     name = " ".join(["orchestrator", *args[:1]])
     if isinstance(error, BrokenPipeError) and _reader_gone():
-        # `orchestrator status | head`: the reader has enough, which is no error.
+        # `orchestrator status | head` is no error.
         _drop(sys.stdout)
         if code is not None:
             return code
@@ -359,7 +355,7 @@ def _defect(args: list[str], error: Exception) -> int:
 
 
 def _owes_verdict(args: list[str]) -> bool:
-    """Return whether exit code 0 would claim a verdict that the command has not reached."""
+    """Return whether exit code 0 would claim a verdict."""
     from importlib import import_module
 
     if not args or args[0] not in COMMANDS or {"-h", "--help"} & set(args):
@@ -368,8 +364,7 @@ def _owes_verdict(args: list[str]) -> bool:
 
 
 def _reader_gone() -> bool:
-    """Return whether standard output or error is a pipe without a reader. (Other broken pipes do
-    not count.)"""
+    """Return whether standard output or error is a pipe without a reader."""
     import select
 
     asked = select.poll()

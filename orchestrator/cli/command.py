@@ -16,8 +16,7 @@ SCORED = {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"}
 
 
 class Action:
-    """An action of a command, its first word. `options`: those arguments that not all actions
-    take."""
+    """An action of a command, its first word. `options`: arguments that not all actions take."""
 
     def __init__(self, text: str, options: str) -> None:
         self.text = text
@@ -44,9 +43,8 @@ class HelpPage(NamedTuple):
 class Command:
     """A command; cli/index.py has its line in `orchestrator --help`.
 
-    `help` is the module's docstring, which ends with an example. `run` returns an ExitCode, and
-    raises OrchestratorError for users' errors. `codes`: exit codes with a special meaning, for
-    --help. `actions` are listed after the first paragraph of `help`.
+    `help` is the module's docstring, which ends with an example. `run` returns an ExitCode.
+    `codes`: exit codes with a special meaning. `actions` are listed after the first paragraph.
     """
 
     def __init__(
@@ -77,7 +75,6 @@ class Command:
             yield from (" " * width + line for line in rest)
 
     def examples(self, action: str) -> Iterator[str]:
-        """Yield the lines of this action's examples."""
         lines = iter(self.help.partition("\nexample:\n")[2].splitlines())
         for line in lines:
             if line.split()[1:3] == [self.name, action]:
@@ -106,12 +103,11 @@ class Command:
 
     @property
     def verdict(self) -> bool:
-        """Return whether 0 is a verdict, which the command may not return without a reader."""
+        """Return whether 0 is a verdict, not to be returned without a reader."""
         return ExitCode.OK in self.codes
 
     @property
     def epilog(self) -> str:
-        """Return exit codes as lines below the arguments."""
         if not self.codes:
             return ""
         lines = [f"  {int(code):<3}  {text}" for code, text in sorted(self.codes.items())]

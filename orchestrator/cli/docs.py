@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
 
 
 def _pages() -> dict[str, Path]:
-    """Return path below docs/ without `.md` -> page, guides first."""
+    """Return path below docs/ without `.md` -> page."""
     top = data_dir("docs")
     pages = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
     order = ("tutorial", "howto", "", "reference", "explanation")
@@ -65,7 +65,7 @@ def _pages() -> dict[str, Path]:
 
 
 def _find(topic: str, pages: dict[str, Path]) -> str:
-    """Raises UsageError without a match, or with several."""
+    """Raises UsageError unless a single page matches."""
     wanted = topic.removeprefix("docs/").removesuffix(".md").strip("/").lower()
     named = [name for name in pages if wanted in (name, name.rpartition("/")[2])]
     begun = [
@@ -111,7 +111,7 @@ def _search(query: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
 
 
 def _matches(query: str, text: str) -> list[tuple[int, str]]:
-    """Return (number, line) of the first lines with all words, headings before text."""
+    """Return (number, line) of the first lines with all words, headings first."""
     wanted = query.lower().split()
     lines = [
         (number, line.strip())

@@ -50,8 +50,7 @@ def run(args: Namespace) -> int:
 def explanation_lines(
     picture: SetPicture, explanation: Explanation, site: str | None, width: int | None
 ) -> list[str]:
-    """Return sentence, fix and evidence in lines of `width`, and the command, which never
-    breaks."""
+    """Return sentence, fix and evidence in lines of `width`, and the unbroken command."""
     from orchestrator.cli.closing import with_short_name
     from orchestrator.words import wrapped
 
@@ -64,7 +63,7 @@ def explanation_lines(
 
 
 def _predicate(state: str, explanation: Explanation) -> str:
-    """Return the state and the sentence as the predicate of the set."""
+    """Return state and sentence as a predicate."""
     if state == "complete" and explanation.cause != state:
         return f"is complete; {explanation.sentence}"
     verb = {"time_limit": "ended at its time limit", "failed": "failed"}.get(state, f"is {state}")

@@ -99,7 +99,7 @@ def _published(contract: Contract, known: Mapping[str, str]) -> dict[str, str]:
 def _keep(
     folder: Path, contract: Contract, findings: list[ContractFinding], entry: Entry
 ) -> list[str]:
-    """Keep a known image's result; return changes since the last different result."""
+    """Keep the result; return changes since the last different result."""
     from orchestrator.inspection.kept import changes, entry_name, keep, newest
     from orchestrator.onnode.kernel.world import now_ms
 

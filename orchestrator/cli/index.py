@@ -1,7 +1,4 @@
-"""Groups of (command, its line in `--help`), in that order.
-
-They stand apart, so that `--help` loads no command.
-"""
+"""Groups of (command, its line in `--help`), so that `--help` loads no command."""
 
 from __future__ import annotations
 

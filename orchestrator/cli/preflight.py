@@ -92,7 +92,7 @@ def check_nodes(args: Namespace) -> int:
     entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
     check_log_dir(log_dir)
-    # TERM, too, removes temporary files and releases the nodes.
+    # SIGTERM, too, removes temporary files and releases the nodes.
     with exit_on(signal.SIGTERM), temporary_bundle(entry, log_dir) as bundle:
         verdicts, run_on = _check(args, entry, Request(bundle, args.deep))
     of_image = {row.node: row.verdict for row in verdicts.rows if row.check == "image"}
@@ -113,7 +113,7 @@ def check_nodes(args: Namespace) -> int:
 
 
 def requested_entry(args: Namespace) -> Entry:
-    """Return the entry of SYSTEM and WORKLOAD, else with only the checks of every host."""
+    """Return the entry of SYSTEM and WORKLOAD, else of hosts only."""
     from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)

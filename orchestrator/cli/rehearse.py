@@ -209,8 +209,7 @@ def _plan(args: Namespace, entry: Entry) -> RehearsalPlan:
 
 
 def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
-    """Yield faults of the command line, then of the file. Raises UsageError, with the file's
-    line."""
+    """Yield faults of command line and file. Raises UsageError, with the file's line."""
     from orchestrator.simulation.faults import parse, refuse_unknown
     from orchestrator.simulation.rehearsal import cluster_nodes
 
@@ -299,7 +298,7 @@ def _temporary() -> Iterator[Path]:
 
 
 def _keep(root: Path, output: Path) -> None:
-    """Copy a set's folder to `output`, complete or not at all."""
+    """Copy a set's folder, complete or not at all."""
     import os
     import shutil
 

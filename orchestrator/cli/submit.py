@@ -137,7 +137,7 @@ def submit_entry(
     insist: Insist | None = None,
     typed: Sequence[str] = (),
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Print the folder before asking the scheduler (runset/start.py). `typed`: as in Fix.line()."""
+    """`typed`: as in Fix.line()."""
     from orchestrator.model.prerequisites import needs
     from orchestrator.runset.start import start
 
@@ -164,7 +164,7 @@ def submit_entry(
 
 
 class SetRequest(NamedTuple):
-    """A request to the scheduler, unwritten. `files`: its bundle."""
+    """An unwritten set and its job. `files`: the bundle."""
 
     entry: Entry
     run_set: RunSet

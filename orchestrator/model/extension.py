@@ -1,7 +1,6 @@
 """`extends`: a workload, preparation or round starts from another, merged key by key.
 
-Mappings merge; other values replace inherited values, and null removes a key. Each key remembers
-its document and line.
+Mappings merge; other values replace, and null removes a key. Each key keeps its document and line.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _OF_THE_ROUND_ALONE = ("source", "note", EXTENDS)
 
 
 def overlaid(base: Document, mine: Document) -> Document:
-    """Put `mine` over all of `base`, which is resolved already."""
+    """Put `mine` over all of the resolved `base`."""
     inherited = {name: value for name, value in base.data.items() if name != EXTENDS}
     replaced = [("rounds", name) for name in _extending(mine)]
     origins = _Origins({}, {})
@@ -138,7 +137,7 @@ def _merge(
 
 
 def _adopt(origins: _Origins, source: Document, value: Any, there: Key, here: Key) -> None:
-    """Record `value`, and all below it, as coming from `there` in `source`."""
+    """Record `value`, and all below it, as from `there` in `source`."""
     origins.note(here, source.origin(there))
     items = (
         value.items()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 PROOF = "cache_clear"
-"""The launcher's record of dropped caches; of the programs, llama2 and llama31_8b of round 6.0
-write it themselves."""
+"""The launcher's record of dropped caches; llama2 and llama31_8b of round 6.0 write it
+themselves."""
 _MINUTES_AND_SECONDS = re.compile(r"[0-9]+:[0-9]{2}")
 
 

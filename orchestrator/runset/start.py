@@ -59,9 +59,9 @@ def compose(
 ) -> NewSet:
     """Return an unwritten set of `nexp` runs (default: as the rules require), called `label`.
 
-    Raises UsageError without something that the workload needs, or if its partition does not exist,
-    has too few nodes, or does not allow its time, unless `insist` takes these; DescriptorError for
-    rules that cannot score it; RenderError. `warn` gets doubts, and why the job will wait.
+    Raises UsageError for an unmet need of the workload, or a partition that is missing, too small
+    or too short, unless `insist` takes these; DescriptorError for rules that cannot score it;
+    RenderError. `warn` gets doubts, and why the job will wait.
     """
     count = nexp or entry.runs_required
     refuse_unscorable(entry)
@@ -97,9 +97,8 @@ def start(
     """Submit a set of `nexp` runs below the site's log directory.
 
     An unsubmitted set of the same bundle is taken instead of a new set. `on_set` gets the set, and
-    whether it existed, before the scheduler is asked. `options` are for sbatch. A new set that the
-    scheduler refuses is removed: its bundle is refused. Other scheduler errors name the set, which
-    stays.
+    whether it existed, before the scheduler is asked. `options` are for sbatch. A refused new set
+    is removed. Other scheduler errors name the set, which stays.
     """
     folder = Path(entry.site.log_dir or "")
     if folder.is_dir() and (why := replaceable(folder)):

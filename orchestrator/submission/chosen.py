@@ -1,4 +1,4 @@
-"""The submitted runs of a set, by rule: the whole set, or a longer set's median window."""
+"""The submitted runs of a set: all, or a longer set's median window."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Chosen:
 
     @property
     def way_to_real_runs(self) -> str:
-        """Return what to do if no benchmark ran, "" otherwise."""
+        """Return the remedy if no benchmark ran, or ""."""
         described = self.source.described
         system = str(described.get("system") or "SYSTEM")
         workload = str(described.get("workload") or "WORKLOAD")
@@ -58,7 +58,7 @@ class Chosen:
 
     @property
     def way_to_more_runs(self) -> str:
-        """Return the command for the missing runs of an incomplete set, "" otherwise."""
+        """Return the command for missing runs, or ""."""
         required, declared = self.score.runs_required, self.source.described.get("nexp")
         if not isinstance(declared, int) or len(self.score.runs) >= required:
             return ""
@@ -66,7 +66,7 @@ class Chosen:
         return f"{command} --nexp {required}" if declared < required else command
 
     def record(self) -> dict[str, Any]:
-        """Return runs.json: submitted and other runs, each with the reason."""
+        """Return runs.json: all runs, with the reason for their use."""
         score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}
         ordered = launch_order(score.runs)
         return {

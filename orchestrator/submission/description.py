@@ -1,9 +1,8 @@
 """The system description, systems/<system>.json.
 
 Later wins: descriptor < set.json < facts of the nodes (nodes/<node>/hardware.json) < --system-json
-< options.
-Members and rules: MLCommons' system_desc_checker. Numbers are text, as in the published files: the
-checker's joins need that.
+< options. Members and rules: MLCommons' system_desc_checker. Numbers are text, as in published
+files and for the checker's joins.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ MEMBERS = {
     "operating_system": _NEEDED,
     "sw_notes": _OPTIONAL,
 }
-"""Every member, and whether the result tables need it: without it there is no package."""
+"""Every member, and whether the result tables, and so a package, need it."""
 WHOLE = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """The summarizer takes these through int()."""
 STATUSES = {
@@ -69,7 +68,7 @@ STATUSES = {
 
 
 class Description(NamedTuple):
-    """All 33 members, "" for unknown values, and the names of those that only the catalogue has."""
+    """All 33 members, "" for unknown, and the names of those from the catalogue alone."""
 
     members: dict[str, Any]
     catalogued: list[str]
@@ -83,9 +82,8 @@ def describe(
     systems_dirs: Sequence[Path] = (),
     named: str = "",
 ) -> Description:
-    """`described` is set.json ({} for plain logs at `root`, whose system the user `named`),
-    `options` come from the command line, `given` from the user's file.
-    """
+    """`described` is set.json ({} for logs of a `named` system), `options` come from the command
+    line, `given` from the user's file."""
     known = from_catalogue(str(described.get("system") or named), systems_dirs)
     seen = {
         **_from_set(described),
@@ -101,14 +99,14 @@ def describe(
 
 
 def _text(value: Any) -> Any:
-    """Return numbers as text; an object (other_software_stack) keeps its shape."""
+    """Return numbers as text; objects keep their shape."""
     if isinstance(value, dict):
         return {str(name): _text(item) for name, item in value.items()}
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the members of the system's descriptor; {} if the catalogue lacks `name`."""
+    """Return the members of the system's descriptor; {} for an unknown name."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Catalogue
 
@@ -162,7 +160,7 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_given(path: Path) -> dict[str, Any]:
-    """Read the user's --system-json. Raises InputError unless a JSON object of valid members."""
+    """Read --system-json. Raises InputError."""
     members = _object(path)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
@@ -190,7 +188,6 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def description_problems(members: Mapping[str, Any], name: str) -> list[Undescribed]:
-    """Return the description's problems."""
     missing = [
         name
         for name, is_needed in MEMBERS.items()
@@ -223,5 +220,5 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[Undescri
 
 
 def empty_members(members: Mapping[str, Any]) -> list[str]:
-    """Return empty members: accepted, but a reviewer will ask."""
+    """Return empty members: accepted, but reviewers ask."""
     return [name for name in MEMBERS if not members.get(name)]

@@ -8,7 +8,6 @@ LONGEST_NAME = 255
 
 
 def name_problem(name: str, what: str) -> str:
-    """Return a name's problem, or ""."""
     if not name:
         return f"the {what} has no name"
     if name.startswith("."):
@@ -26,7 +25,7 @@ def name_problem(name: str, what: str) -> str:
 
 
 def tree_problems(files: dict[str, bytes]) -> list[str]:
-    """Return problems of names and sizes; `files` is path -> content."""
+    """Return problems of names and sizes; `files`: path -> content."""
     problems = []
     for path, content in files.items():
         problems += [

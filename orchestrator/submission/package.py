@@ -35,7 +35,7 @@ MOST_PROBLEMS = 8
 
 @dataclass(slots=True)
 class Options:
-    """Options of a submission. `status` is MLCommons' text; "" takes it from the sets."""
+    """`status` is MLCommons' text; "": as in the sets."""
 
     submitter: str
     division: str = "closed"
@@ -47,8 +47,7 @@ class Options:
     given: Mapping[str, Any] = field(default_factory=dict)
     systems_dirs: Sequence[Path] = ()
     allow_differences: bool = False
-    """Submit, with a warning, logs that differ from their description or name another
-    organisation."""
+    """Only warn of logs that differ from their description or name another organisation."""
 
 
 @dataclass(slots=True)
@@ -62,8 +61,7 @@ class Package:
 
 
 def make_package(directories: Sequence[str], options: Options) -> Package:
-    """Return the tree of the sets. Raises Refused with every reason, InputError for unusable
-    logs."""
+    """Raises Refused with every reason, InputError for unusable logs."""
     sets = [choose(directory, ruleset=options.ruleset) for directory in directories]
     problems = [problem for chosen in sets for problem in chosen.problems]
     package = Package({}, sets[0].score.ruleset, [], [])
@@ -151,8 +149,7 @@ def _check_division(chosen: Chosen, options: Options) -> list[str]:
 
 
 def _check_described(package: Package, chosen: Chosen, options: Options) -> list[str]:
-    """Return differences of the logs from the description or submitter; allowed differences
-    become warnings."""
+    """Return differences from description or submitter; allowed ones become warnings."""
     differences = [f"{chosen.root}: {finding}" for finding in chosen.score.differences]
     differences += [
         f"{chosen.root}: ledger: {problem}" for problem in _ledger_problems(package, chosen)
@@ -171,7 +168,7 @@ def _check_described(package: Package, chosen: Chosen, options: Options) -> list
 
 
 def _ledger_problems(package: Package, chosen: Chosen) -> list[str]:
-    """Return differences between set and ledger; a missing ledger is a warning."""
+    """Return differences from the ledger; a missing ledger is a warning."""
     if chosen.source.is_set and not (chosen.root / LEDGER).exists():
         package.warnings.append(
             f"{chosen.root}: without a ledger nothing shows how its runs came about"
@@ -185,7 +182,7 @@ def _ledger_problems(package: Package, chosen: Chosen) -> list[str]:
 
 
 def _org_variable(chosen: Chosen) -> str:
-    """Return a hint if the workload document names the organisation's variable."""
+    """Name the organisation's variable, if the workload document does."""
     entries = chosen.source.workload.get("logged")
     named = (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
