@@ -396,7 +396,7 @@ def _distribute(request: _Request) -> int:
 
 
 def _keep_found(request: _Request, report: SpreadReport) -> None:
-    """Record for `submit` which nodes have the image."""
+    """Let `submit` know which nodes have the image."""
     from orchestrator.container.found import keep
 
     if request.site is None:

@@ -441,7 +441,7 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
 
 
 def _next_number(layout: Layout, world: World) -> int:
-    """Return an unused number. Raises SetError."""
+    """Return an unused number. Raises SetError: a failed listing must not return a used number."""
     try:
         return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
     except OSError as error:
