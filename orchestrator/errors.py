@@ -1,16 +1,16 @@
 """The error tree and every command's exit codes.
 
-    OrchestratorError            the problem, its place and the remedy; shown without a traceback
-    ├── UsageError               the command line asks for something that does not exist
-    ├── DescriptorError          a document is wrong; has every problem
-    ├── RenderError              a bundle cannot be written
-    ├── SchedulerError           the scheduler refused a request; has the failed command
-    │   ├── SchedulerUnknown     the scheduler did not answer: unknown, which is not "no"
-    │   └── SchedulerBusy        it takes nothing now, even after growing pauses
-    ├── SetError                 a set's folder is missing, unreadable or in the wrong state
-    └── InputError               logs or files given to score/check cannot be used
+    OrchestratorError            problem, place and remedy, shown without a traceback
+    ├── UsageError               the command line
+    ├── DescriptorError          documents
+    ├── RenderError              bundles
+    ├── SchedulerError           requests to the scheduler
+    │   ├── SchedulerUnknown     no answer, which is not "no"
+    │   └── SchedulerBusy        nothing taken, even after growing pauses
+    ├── SetError                 a set's folder: missing, unreadable or in the wrong state
+    └── InputError               logs
 
-Packages may add errors that only they raise (EngineError in container/image.py, Refused in
+Packages may add their own errors (EngineError in container/image.py, Refused in
 submission/refusal.py).
 """
 
@@ -85,7 +85,6 @@ class Fix:
         return " && ".join(filter(None, (command, repeated)))
 
     def _typed(self, typed: Sequence[str]) -> str:
-        """Return the typed command with the options."""
         if not typed:
             return ""
         from shlex import join
@@ -93,17 +92,17 @@ class Fix:
         shorter = _without(typed, self.without)
         if self.without and shorter != [*typed]:
             return join(["orchestrator", *shorter])
-        words = [*typed, *self.again]
+        arguments = [*typed, *self.again]
         for name, value in zip(self.options[::2], self.options[1::2], strict=True):
             key = value.partition("=")[0] + "=" if name in REPEATED else ""
-            words = _without(words, name, key)
-        return join(["orchestrator", *words, *self.options])
+            arguments = _without(arguments, name, key)
+        return join(["orchestrator", *arguments, *self.options])
 
 
-def _given(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Return those of `options` that were typed, with their values, as typed."""
+def _given(typed: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return `options` with their values, as typed."""
     given: list[str] = []
-    rest = iter(words)
+    rest = iter(typed)
     for word in rest:
         name, equals, _ = word.partition("=")
         if name in options:
@@ -111,10 +110,10 @@ def _given(words: Sequence[str], options: Sequence[str]) -> list[str]:
     return given
 
 
-def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:
+def _without(typed: Sequence[str], option: str, key: str = "") -> list[str]:
     """Drop an option whose value starts with `key`."""
     kept: list[str] = []
-    rest = iter(words)
+    rest = iter(typed)
     for word in rest:
         name, equals, value = word.partition("=")
         if not option or name != option:
@@ -127,8 +126,7 @@ def _without(words: Sequence[str], option: str, key: str = "") -> list[str]:
 
 
 class OrchestratorError(Exception):
-    """Base of everything a user can cause. `hint`: the next step in words, or a command to type;
-    `fix`: a command to paste."""
+    """Base of everything a user can cause. `hint`: the next step; `fix`: a command to paste."""
 
     exit_code = ExitCode.BAD_INPUT
 
@@ -137,6 +135,11 @@ class OrchestratorError(Exception):
         self.message = message
         self.hint = hint
         self.fix = fix
+
+    def advise(self, hint: str = "", *, fix: Fix | None = None) -> None:
+        """Add a hint after the present hint; replace the fix."""
+        self.hint = "; ".join(filter(None, [self.hint, hint]))
+        self.fix = fix or self.fix
 
     def __str__(self) -> str:
         return f"{self.message}\n  hint: {self.hint}" if self.hint else self.message

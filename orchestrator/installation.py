@@ -30,8 +30,7 @@ def is_of_uvx() -> bool:
 
 
 def install_command(requirement: str, *, newer: bool = False) -> str:
-    """Return the command that adds a package to this installation, by uv, pipx or pip. `newer`: it
-    is there, in an older version."""
+    """Return the command that adds a package, by uv, pipx or pip. `newer`: replace an old one."""
     prefix = Path(sys.prefix)
     if (prefix / "pipx_metadata.json").is_file():
         command = ["pipx", "inject", *(["--force"] if newer else []), PACKAGE]

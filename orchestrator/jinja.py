@@ -31,7 +31,7 @@ def environment(*folders: Path, **options: Any) -> Environment:
 def _compiled() -> BytecodeCache | None:
     """Return the cache of compiled templates; None without a private folder of the user.
 
-    They are code: anybody who could write there could execute code as the user.
+    Templates are code: a writer there would execute code as the user.
     """
     from jinja2 import FileSystemBytecodeCache
 

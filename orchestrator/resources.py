@@ -11,15 +11,13 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def user_path(text: str) -> Path:
-    """Return a typed path: `~` is the home folder; without a home (no such user, no HOME) a
-    name."""
+    """Return a typed path: `~` is the home folder; without a home a name."""
     return Path(os.path.expanduser(text))
 
 
 def data_dir(kind: str) -> Path:
-    """Return a shipped folder: "templates", "systems", "workloads/results", ... A wheel has them
-    under `orchestrator/_data`, a checkout at its top.
-    """
+    """Return a shipped folder, such as "workloads/results": in `orchestrator/_data` of a wheel, at
+    the top of a checkout."""
     packed = _PACKAGE / "_data" / kind
     return packed if packed.is_dir() else _PACKAGE.parent / kind
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
     from orchestrator.evidence.picture import SetPicture
@@ -25,20 +27,21 @@ def open_set(folder: str | PathLike[str]) -> SetPicture:
 
     root = Path(folder)
     sets.open_set(root)
-    [found] = picture.look([root], [])
-    return found
+    return picture.look([root], [])[0]
 
 
-def submit_set(entry: Entry, *, nexp: int | None = None) -> Path:
-    """Create a set of `nexp` runs (default: as the rules require) below the site's log directory,
-    submit its job, return its folder.
+def submit_set(
+    entry: Entry, *, nexp: int | None = None, warn: Callable[[str], object] = lambda _: None
+) -> Path:
+    """Submit a set of `nexp` runs (default: as the rules require) below the site's log directory;
+    return its folder.
 
-    An unsubmitted set of the same bundle is taken instead. Raises OrchestratorError: nothing is
-    left behind, or it names the set that stays.
+    An unsubmitted set of the same bundle is taken instead. `warn` gets doubts about the set. Raises
+    OrchestratorError: nothing is left behind, or it names the set that stays.
     """
     from orchestrator.runset.start import start
 
-    run_set, _ = start(entry, nexp)
+    run_set, _ = start(entry, nexp, warn=warn)
     return run_set.layout.root
 
 
@@ -47,9 +50,8 @@ def wait_for_set(
 ) -> SetPicture:
     """Wait until the set no longer changes by itself; return its picture, as open_set() does.
 
-    It may be incomplete: `state` and `reason` describe its end. The scheduler is asked rarely.
-    `interval_s`: the pause between reads (None: a fiftieth of a run). Raises TimeoutError after
-    `timeout_s`, SetError without a set.
+    It may be incomplete: `state` and `reason` describe its end. `interval_s`: the pause between
+    reads (None: a fiftieth of a run). Raises TimeoutError, SetError without a set.
     """
     from orchestrator.evidence import sets
     from orchestrator.evidence.watch import Watch

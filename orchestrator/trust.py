@@ -17,8 +17,8 @@ def others(path: PathLike, *, parents: bool = True, group: bool = False) -> str:
     """Return why a user other than this user and root decides the content of `path`, or "".
 
     A link is judged with its target, a missing path by its folder. The sticky bit keeps others from
-    replacing a folder's content. `parents=False` judges only the path itself. With `group`, members
-    of its group may write. Raises OSError if it cannot be examined.
+    replacing a folder's content. `parents=False` judges the path alone. `group`: members of its
+    group may write. Raises OSError.
     """
     name = os.path.abspath(os.fspath(path))
     if not parents:
@@ -71,7 +71,7 @@ def user_name(user: int) -> str:
 
 
 def replaceable(folder: PathLike) -> str:
-    """Return why others can replace this user's files in a folder, by its mode, or ""."""
+    """Return why others can replace files in a folder, by its mode, or ""."""
     about = os.stat(folder)
     if about.st_mode & stat.S_ISVTX:
         return ""

@@ -26,8 +26,8 @@ _PLAIN = re.compile("[A-Za-z0-9_@%+=:,./-]+").fullmatch  # as shlex.quote has it
 
 @cache
 def unshown(also: str = "") -> re.Pattern[str]:
-    """Return a pattern of one character in UNSHOWN or `also`. Compiling it is a twentieth of a cold
-    `orchestrator status`: ask str.isprintable first."""
+    """Match a character of UNSHOWN or `also`. Compiling takes a twentieth of a cold `orchestrator
+    status`: ask str.isprintable first."""
     return re.compile(f"[{UNSHOWN}{also}]")
 
 
@@ -41,13 +41,12 @@ def clean(text: str, *, lines: bool = False) -> str:
     return unshown("\r" if lines else "\t\n\r").sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode("ascii")
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def quoted(value: object) -> str:
-    """Return a word of a command to copy: names of files and sets can be anybody's, and a shell
-    would run them."""
+    """Quote a word for a shell: names of files and sets can be anybody's."""
     text = str(value)
     if text and _PLAIN(text):
         return text
@@ -73,9 +72,9 @@ class Cleaned:
 
 
 def bare(stream: TextIO) -> TextIO:
-    """Return the stream for code that draws on a terminal; its words must be clean."""
-    found: TextIO = getattr(stream, "stream", stream)
-    return found
+    """Return the stream itself, to draw clean text on a terminal."""
+    plain: TextIO = getattr(stream, "stream", stream)
+    return plain
 
 
 LONGEST = 4000
@@ -107,14 +106,13 @@ _KIND_OF = {state: kind for kind, states in _STATES.items() for state in states.
 
 
 class Screen:
-    """The target of text. `width` in characters, None: endless, as in a pipe. `signs`: "", "ascii"
-    or "unicode"."""
+    """`width` in characters; None: endless, as in a pipe. `signs`: "", "ascii" or "unicode"."""
 
     def __init__(self, width: int | None = None, *, colour: bool = False, signs: str = "") -> None:
         self.width, self.colour, self.signs = width, colour, signs
 
     def sign(self, state: str) -> str:
-        """Return `✓ complete`, if it has a sign and signs are shown."""
+        """Return `✓ complete` if signs are shown."""
         kind = _KIND_OF.get(state.replace(" ", "_"))
         return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
 
@@ -122,7 +120,7 @@ class Screen:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text else text
 
     def state(self, text: str) -> str:
-        """Return a state with its sign, in its colour."""
+        """Add sign and colour to a state."""
         return self.paint(self.sign(text), colour_of(text))
 
 
@@ -139,19 +137,21 @@ def colour_of(state: str) -> str:
 
 
 def cell(value: object) -> str:
-    """Return a line without characters that move the cursor."""
+    """Return a printable line."""
     text = str(value)
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
     return text if text.isprintable() else clean(re.sub("[\\t\\n\\r]", " ", text))
 
 
 def width_of(text: str) -> int:
-    """Return the columns of a terminal that `text` takes."""
+    """Return the terminal columns of `text`."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
 
-    return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+    return sum(
+        0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
+    )
 
 
 def folded(text: str, width: int, *, whole: bool = False) -> list[str]:
@@ -174,7 +174,7 @@ def wrapped(line: str, width: int | None) -> list[str]:
 
 
 def wrapped_on_stderr(text: str) -> str:
-    """Wrap for the terminal of standard error; elsewhere return `text` unchanged."""
+    """Wrap `text` if standard error is a terminal."""
     import os
     import sys
 
@@ -190,12 +190,12 @@ def wrapped_on_stderr(text: str) -> str:
 class TextTable:
     """Rows under a header, for any width.
 
-    The first column is a row's subject: never folded or dropped, so that it can be copied. `right`
-    is aligned right; `states` get signs and colours. While lines are too long, empty columns are
-    dropped; then the texts of `below` move, indented, under their row; then columns are dropped in
-    the order of `leave`, and where it has the first column, its ids get lines of their own, which
-    makes room for all others again. Columns still too wide are folded, but never `commands`, which
-    are of `below`: pasted, a broken command would be two.
+    The first column is a row's subject: never folded or dropped, to be copied. `right` is aligned
+    right; `states` get signs and colours. While lines are too long, empty columns are dropped; then
+    the texts of `below` move, indented, under their row; then columns are dropped in the order of
+    `leave`. If `leave` has the first column, its ids get their own lines, and all others are tried
+    again. Columns still too wide are folded, except `commands` (part of `below`): pasted, a broken
+    command would be two.
     """
 
     def __init__(
@@ -217,8 +217,8 @@ class TextTable:
         )
 
     def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return header and rows. No line is wider than the screen, except a single id, a word of
-        `below` or a command."""
+        """Return header and rows. Only an id, a word of `below` or a command is wider than the
+        screen."""
         table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
         widths, under = self._fitting(table, screen)
         if screen.width is not None:
@@ -253,8 +253,8 @@ class TextTable:
     def _fitting(
         self, table: list[dict[str, str]], screen: Screen, *, alone: bool = False
     ) -> tuple[dict[str, int], list[str]]:
-        """Return the widths of the columns side by side, and the columns that move under their
-        rows. `alone`: the first column's ids have lines of their own."""
+        """Return widths of the columns side by side, and the columns that move under their rows.
+        `alone`: ids of the first column have their own lines."""
         under = list[str]()
         widths = {name: self._width(name, table, screen, alone=alone) for name in self.columns}
         silent = [name for name in self.columns[1:] if all(row[name] in ("", "-") for row in table)]
@@ -319,7 +319,7 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
         lines = [text] if screen.width is None else folded(text, screen.width - wide, whole=True)
         out += [
             screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0],
-            *(" " * wide + one for one in lines[1:]),
+            *(" " * wide + line for line in lines[1:]),
         ]
     return out
 

@@ -95,6 +95,25 @@ def test_comparing_with_what_does_not_exist() -> None:
         orchestrator.compare_sets("nothing", "nothing")
 
 
+def test_a_set_is_refused_and_doubted_as_by_the_command(tmp_path: Path) -> None:
+    site, folder = tmp_path / "here.yaml", tmp_path / "sets"
+    write_site(site, folder)
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    entry = orchestrator.load_entry("local_2x2x8", "builtin", site=site)
+    rules = entry.documents.rules.model_copy(update={"ruleset": "9.9.9"})
+    unscored = dataclasses.replace(
+        entry, documents=dataclasses.replace(entry.documents, rules=rules)
+    )
+    doubts: list[str] = []
+    with pytest.raises(
+        orchestrator.OrchestratorError, match="there are no rules for round '9.9.9'"
+    ):
+        orchestrator.submit_set(unscored, warn=doubts.append)
+    assert len(doubts) == 1 and doubts[0].endswith(f"its owner can fix it: chmod +t {folder}")
+    assert not list(folder.iterdir())
+
+
 def test_a_set_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
     entry = orchestrator.load_entry(
         "local_2x2x8", "builtin", site=write_site(tmp_path / "here.yaml", tmp_path / "sets")

@@ -59,6 +59,14 @@ def test_the_hint_is_part_of_what_is_said() -> None:
     assert str(errors.DescriptorError(["a:1: k: x", "a:2: k: y"])) == "a:1: k: x\na:2: k: y"
 
 
+def test_advice_follows_the_hint_and_replaces_the_command() -> None:
+    error = OrchestratorError("what")
+    error.advise("do this")
+    error.advise("then that", fix=errors.Fix("ls"))
+    error.advise()
+    assert (error.hint, error.fix and error.fix.line([])) == ("do this; then that", "ls")
+
+
 def test_a_failed_command_keeps_what_was_run() -> None:
     error = errors.SchedulerError(
         "refused", argv=["sbatch", "x"], returncode=1, stdout="o", stderr="e"

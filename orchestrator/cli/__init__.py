@@ -1,9 +1,9 @@
 """The command line: each command of index.py is a module, imported when called, which ends with
 COMMAND = Command(name, help, arguments, run, codes), see command.py.
 
-`main` turns every exception into a message and an exit code: no user sees a traceback. It ends in
-order if the reader closed the pipe, or the disk is full. Output goes through words.Cleaned:
-terminals never receive foreign control characters.
+`main` turns every exception, a closed pipe and a full disk into a message and an exit code: no user
+sees a traceback. Output goes through words.Cleaned: terminals never receive foreign control
+characters.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _run(args: list[str]) -> int:
 
 
 def print_completion(shell: str) -> int:
-    """Profiles request it at every start, so load nothing else."""
+    """Load nothing else: profiles ask at every start."""
     from orchestrator.resources import generated_file
 
     with open(generated_file(f"shell/{SHELLS[shell]}"), encoding="utf-8") as file:
@@ -86,24 +86,30 @@ def print_completion(shell: str) -> int:
     return 0
 
 
-def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
-    """Return a command and its parser, also for tools/reference.py.
-
-    With --json among `words`, errors are printed as JSON, too.
-    """
+def command_parser(name: str, typed: Sequence[str] = ()) -> tuple[Command, ArgumentParser]:
+    """Return a command and its parser. With --json in `typed`, errors are printed as JSON, too."""
     import argparse
     from importlib import import_module
 
     from orchestrator.errors import ExitCode
     from orchestrator.words import clean
 
+    command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
+    wants_help = bool({"-h", "--help"} & {*typed})
+    actions = [word for word in typed if wants_help and word in command.actions]
+    page = command.page(*actions[:1])
+
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            message = clean(message + _meant(self, message, words), lines=True)
+            message = clean(message + _meant(self, message, typed), lines=True)
             hint = self.prog.replace(" ", " help ", 1)
             _say(f"{self.prog}: {message}\n  hint: {hint}")
-            _print_error(words, message, hint, int(ExitCode.BAD_INPUT))
+            _print_error(typed, message, hint, int(ExitCode.BAD_INPUT))
             raise SystemExit(int(ExitCode.BAD_INPUT))
+
+        def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+            text = page.argument(names, options.pop("help"))
+            return super().add_argument(*names, help=text, **options)
 
         def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
             # Options may stand between words, also of actions: `ledger verify --json SET`.
@@ -113,7 +119,7 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
             try:
                 return self.parse_known_intermixed_args(args, namespace)
             except AttributeError as error:
-                # Ctrl-C came before argparse saved the state that it restores at the end.
+                # Ctrl-C came before argparse saved the state to restore.
                 if isinstance(error.__context__, KeyboardInterrupt):
                     raise KeyboardInterrupt from error
                 raise
@@ -121,25 +127,21 @@ def command_parser(name: str, words: Sequence[str] = ()) -> tuple[Command, Argum
                 vars(self)["_in_turn"] = False
 
         def _get_formatter(self) -> argparse.HelpFormatter:
-            # Argparse's own imports shutil for the terminal's width, for every argument.
+            # Argparse's own imports shutil for the width.
             return self.formatter_class(self.prog, width=_help_width())  # type: ignore[call-arg]
 
         def print_help(self, file: Any = None) -> None:
             # argparse's own hides output errors (PYTHONUNBUFFERED=1, disk full).
             (file or sys.stdout).write(self.format_help())
 
-    command: Command = import_module(f"orchestrator.cli.{name}").COMMAND
     parser = Parser(
-        prog=f"orchestrator {name}",
-        description=command.help,
-        epilog=command.epilog,
+        prog=page.prog,
+        description=page.description,
+        epilog=page.epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     command.arguments(parser)
-    action = next((word for word in words if word in command.actions), "")
-    if action and {"-h", "--help"} & {*words}:
-        command.narrow(parser, action)
     return command, parser
 
 
@@ -149,13 +151,13 @@ def _help_width() -> int:
 
     columns = os.environ.get("COLUMNS", "")
     try:
-        found = int(columns) if columns.isdecimal() else 0
-        return (found or os.get_terminal_size(sys.__stdout__.fileno()).columns or 80) - 2  # type: ignore[union-attr]
+        width = int(columns) if columns.isdecimal() else 0
+        return (width or os.get_terminal_size(sys.__stdout__.fileno()).columns or 80) - 2  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
         return 78
 
 
-def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
+def _meant(parser: ArgumentParser, message: str, typed: Sequence[str]) -> str:
     """Return `; did you mean --nexp?` for an unknown option or choice, or ""."""
     from orchestrator.errors import did_you_mean
 
@@ -168,7 +170,7 @@ def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
         return ""
     known = set(vars(parser)["_option_string_actions"])
     for action in vars(parser)["_actions"]:
-        for word in words if isinstance(action.choices, dict) else ():
+        for word in typed if isinstance(action.choices, dict) else ():
             known |= set(vars(action.choices.get(word, parser))["_option_string_actions"])
     option = unknown.split()[0].partition("=")[0].removeprefix("--")
     names = [name.removeprefix("--") for name in known if name.startswith("--")]
@@ -178,25 +180,26 @@ def _meant(parser: ArgumentParser, message: str, words: Sequence[str]) -> str:
 def _call(name: str, rest: list[str]) -> int:
     import gc
     import os
+    from argparse import Namespace
     from contextlib import redirect_stderr, redirect_stdout
 
     from orchestrator.errors import OrchestratorError
     from orchestrator.words import Cleaned
 
-    # Imported objects stay: collecting garbage among them takes a tenth of a cold command.
+    # Imported objects stay: collecting garbage takes a tenth of a cold command.
     gc.set_threshold(50_000)
-    # The search for plug-ins, which we do not use, is a third of pydantic's start.
+    # The search for plug-ins is a third of pydantic's start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     command, parser = command_parser(name, rest)
     rest, level, debug_log = _common(parser, rest)
-    wanted = parser.parse_args(rest)
-    wanted.typed = [name, *rest]
+    typed = [name, *rest]
+    wanted = parser.parse_args(rest, Namespace(typed=typed))
     with redirect_stdout(Cleaned(sys.stdout)), redirect_stderr(Cleaned(sys.stderr)):
         try:
             return _watched(command, wanted, level, debug_log)
         except OrchestratorError as error:
-            fix = error.fix.line(wanted.typed) if error.fix else ""
-            return _fail([name, *rest], error.message, error.hint, int(error.exit_code), fix)
+            fix = error.fix.line(typed) if error.fix else ""
+            return _fail(typed, error.message, error.hint, int(error.exit_code), fix)
 
 
 EVERYWHERE = {
@@ -208,24 +211,24 @@ EVERYWHERE = {
 
 
 def _common(parser: ArgumentParser, rest: list[str]) -> tuple[list[str], int, str]:
-    """Return the arguments without --quiet, --verbose and --debug-log (unless the command defines
-    them itself), the level of remarks, and the file."""
-    own, level, debug_log = list[str](), 0, ""
+    """Return the arguments without --quiet, --verbose and --debug-log (unless of the command
+    itself), the level of remarks, and the file."""
+    remaining, level, debug_log = list[str](), 0, ""
     taken = vars(parser)["_option_string_actions"]
-    words = iter(rest)
-    for word in words:
+    following = iter(rest)
+    for word in following:
         option, equals, value = word.partition("=")
         if word == "--":
-            own += [word, *words]
+            remaining += [word, *following]
         elif option not in ("--quiet", "--verbose", "--debug-log") or option in taken:
-            own.append(word)
+            remaining.append(word)
         elif option == "--debug-log":
-            debug_log = value if equals else next(words, "")
+            debug_log = value if equals else next(following, "")
             if not debug_log:
                 parser.error("argument --debug-log: expected a FILE")
         else:
             level = -1 if option == "--quiet" else 1
-    return own, level, debug_log
+    return remaining, level, debug_log
 
 
 def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
@@ -243,8 +246,7 @@ def _watched(command: Command, wanted: Any, level: int, debug_log: str) -> int:
 
 
 def _open_closed() -> None:
-    """Open closed standard streams (`>&-`): else the next opened file would get their numbers, and
-    their output."""
+    """Open closed standard streams (`>&-`): else the next opened file would get their output."""
     import os
 
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
@@ -264,11 +266,11 @@ def _fail(args: list[str], message: str, hint: str, code: int, fix: str = "") ->
 
     name = " ".join(["orchestrator", *args[:1]])
     # Never break a command, in the hint or alone: pasted, it would be two.
-    told = wrapped_on_stderr(f"{name}: {message}")
+    problem = wrapped_on_stderr(f"{name}: {message}")
     shown = (
         wrapped_on_stderr(f"  hint: {hint}") if "orchestrator " not in hint else f"  hint: {hint}"
     )
-    lines = [told, shown if hint else "", f"  {fix}" if fix else ""]
+    lines = [problem, shown if hint else "", f"  {fix}" if fix else ""]
     _say(clean("\n".join(filter(None, lines)), lines=True))
     _print_error(args, message, hint, code, fix)
     return code
@@ -294,7 +296,7 @@ def _say(text: str) -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Send remaining output to /dev/null, or Python fails on it again at its exit."""
+    """Send remaining output to /dev/null, or Python fails again at its exit."""
     import os
     from contextlib import suppress
 
@@ -305,8 +307,8 @@ def _drop(stream: TextIO) -> None:
 
 
 def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
-    """Return the exit code for a failed output, or an unusable file or folder. `code` is the
-    command's own, if it finished."""
+    """Return the exit code for failed output, or an unusable file or folder. `code`: of the
+    finished command."""
     import errno
     import os
 
@@ -315,7 +317,7 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
 
     name = " ".join(["orchestrator", *args[:1]])
     if isinstance(error, BrokenPipeError) and _reader_gone():
-        # `orchestrator status | head`: the reader has enough, which is no error.
+        # `orchestrator status | head` is no error.
         _drop(sys.stdout)
         if code is not None:
             return code
@@ -353,7 +355,7 @@ def _defect(args: list[str], error: Exception) -> int:
 
 
 def _owes_verdict(args: list[str]) -> bool:
-    """Return whether exit code 0 would claim a verdict that the command has not reached."""
+    """Return whether exit code 0 would claim a verdict."""
     from importlib import import_module
 
     if not args or args[0] not in COMMANDS or {"-h", "--help"} & set(args):
@@ -362,8 +364,7 @@ def _owes_verdict(args: list[str]) -> bool:
 
 
 def _reader_gone() -> bool:
-    """Return whether standard output or error is a pipe without a reader. (Other broken pipes do
-    not count.)"""
+    """Return whether standard output or error is a pipe without a reader."""
     import select
 
     asked = select.poll()

@@ -57,7 +57,7 @@ def add_operands(
 
 
 def add_action(parser: ArgumentParser, actions: Iterable[str]) -> None:
-    """Add the first word of a command that has actions (Command.actions)."""
+    """Add the first word of a command with actions."""
     metavar = "|".join(actions)
     parser.add_argument("action", choices=tuple(actions), metavar=metavar, help="what to do")
 
@@ -73,7 +73,7 @@ def add_set(parser: ArgumentParser, default: str = "default: the newest set") ->
 
 
 def add_others(parser: ArgumentParser, risk: str = "what is in its bundle runs as you") -> None:
-    """Add --others, for commands that execute files of a set, or end its job."""
+    """Add --others, for commands that execute a set's files, or end its job."""
     add_flag(parser, "--others", f"SET may be another user's, or hold files of theirs: {risk}")
 
 
@@ -83,7 +83,6 @@ RULESET_HELP = (
 
 
 def add_rules(parser: ArgumentParser) -> None:
-    """Add the options that select rules for logs."""
     add_text(
         parser,
         "--ruleset",
@@ -109,8 +108,8 @@ def add_json(parser: ArgumentParser) -> None:
 
 
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
-    """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(), which asks for a
-    missing WORKLOAD. `optional`: SYSTEM is "" if missing."""
+    """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(). `optional`: a
+    missing SYSTEM is ""."""
     many = "?" if optional else None
     text = "a name of `orchestrator systems`, a unique prefix of one, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import ExitCode
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SCORED = {ExitCode.OK: "a valid score", ExitCode.NO_SCORE: "no valid score"}
 """Exit codes of commands that run and score a set."""
 
 
 class Action:
-    """An action of a command, its first word. `options`: those arguments that not all actions
-    take."""
+    """An action of a command, its first word. `options`: arguments that not all actions take."""
 
     def __init__(self, text: str, options: str) -> None:
         self.text = text
         self.options = options
 
 
+class HelpPage(NamedTuple):
+    """The texts of --help around the arguments; `hidden`: arguments left out."""
+
+    prog: str
+    description: str
+    epilog: str
+    hidden: frozenset[str] = frozenset()
+    prefix: str = ""
+    """Dropped from the help of arguments."""
+
+    def argument(self, names: Sequence[str], text: str) -> str:
+        """Return an argument's help, or SUPPRESS."""
+        from argparse import SUPPRESS
+
+        return SUPPRESS if self.hidden & {*names} else text.removeprefix(self.prefix)
+
+
 class Command:
     """A command; cli/index.py has its line in `orchestrator --help`.
 
-    `help` is the module's docstring, which ends with an example. `run` returns an ExitCode, and
-    raises OrchestratorError for users' errors. `codes`: exit codes with a special meaning, for
-    --help. `actions` are listed after the first paragraph of `help`.
+    `help` is the module's docstring, which ends with an example. `run` returns an ExitCode.
+    `codes`: exit codes with a special meaning. `actions` are listed after the first paragraph.
     """
 
     def __init__(
@@ -60,7 +75,6 @@ class Command:
             yield from (" " * width + line for line in rest)
 
     def examples(self, action: str) -> Iterator[str]:
-        """Yield the lines of this action's examples."""
         lines = iter(self.help.partition("\nexample:\n")[2].splitlines())
         for line in lines:
             if line.split()[1:3] == [self.name, action]:
@@ -68,32 +82,32 @@ class Command:
                 while line.endswith("\\"):
                     yield (line := next(lines))
 
-    def narrow(self, parser: ArgumentParser, action: str) -> None:
-        """Let `parser` explain one action: its options alone, its examples."""
-        from argparse import SUPPRESS
+    def page(self, action: str = "") -> HelpPage:
+        """Return the help of the command, or of an action: its arguments alone, its examples."""
         from textwrap import wrap
 
+        prog = f"orchestrator {self.name}"
+        if not action:
+            return HelpPage(prog, self.help, self.epilog)
         mine = self.actions[action].options.split()
-        others = {name for one in self.actions.values() for name in one.options.split()} - {*mine}
-        for argument in vars(parser)["_actions"]:
-            if argument.dest == "action" or others & {*argument.option_strings, argument.dest}:
-                argument.help = SUPPRESS
-            else:
-                argument.help = argument.help.removeprefix(f"{action}: ")
+        special = {name for each in self.actions.values() for name in each.options.split()}
         text = self.actions[action].text
-        parser.prog += f" {action}"
         lines = [*wrap(f"{text[0].upper()}{text[1:]}.", 100), "", "example:"]
-        parser.description = "\n".join([*lines, *self.examples(action)])
-        parser.epilog = f"all actions: orchestrator help {quoted(self.name)}"
+        return HelpPage(
+            f"{prog} {action}",
+            "\n".join([*lines, *self.examples(action)]),
+            f"all actions: orchestrator help {quoted(self.name)}",
+            frozenset({"action", *special} - {*mine}),
+            f"{action}: ",
+        )
 
     @property
     def verdict(self) -> bool:
-        """Return whether 0 is a verdict, which the command may not return without a reader."""
+        """Return whether 0 is a verdict, not to be returned without a reader."""
         return ExitCode.OK in self.codes
 
     @property
     def epilog(self) -> str:
-        """Return exit codes as lines below the arguments."""
         if not self.codes:
             return ""
         lines = [f"  {int(code):<3}  {text}" for code, text in sorted(self.codes.items())]

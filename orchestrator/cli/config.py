@@ -74,19 +74,22 @@ def run(args: Namespace) -> int:
         _set(path, args.wanted)
     document = read(path)
     site = site_of(document, [])
-    found = [one for one in _values(site, document, ()) if args.all or one.line]
+    values = [value for value in _values(site, document, ()) if args.all or value.line]
     if args.wanted:
         keys = [key for key, _ in args.wanted]
-        found = [one for one in found if any(f"{one.key}.".startswith(f"{key}.") for key in keys)]
-    if args.json:
         values = [
-            {**one._asdict(), "origin": "site file" if one.line else DEFAULT} for one in found
+            value for value in values if any(f"{value.key}.".startswith(f"{key}.") for key in keys)
         ]
-        print_json("config", {"site": str(path), "source": source, "values": values})
+    if args.json:
+        members = [
+            {**value._asdict(), "origin": "site file" if value.line else DEFAULT}
+            for value in values
+        ]
+        print_json("config", {"site": str(path), "source": source, "values": members})
         return ExitCode.OK
     print_facts([("site file", str(path)), ("from", source)])
     print()
-    print_table(VALUES, [_row(one, path) for one in found])
+    print_table(VALUES, [_row(value, path) for value in values])
     return ExitCode.OK
 
 
@@ -154,15 +157,15 @@ def _value(document: Document, key: Key, value: Any) -> Value:
     from orchestrator.model.part import DocumentPart
     from orchestrator.model.source import key_text
 
-    def plain(one: Any) -> Any:
-        if isinstance(one, DocumentPart):
-            return one.model_dump(mode="json", exclude_defaults=True)
-        if isinstance(one, list | tuple):
-            return [plain(inner) for inner in one]
-        if one is not None and not isinstance(one, str | int | float | dict):
-            return str(one)  # a value of `env`
+    def plain(item: Any) -> Any:
+        if isinstance(item, DocumentPart):
+            return item.model_dump(mode="json", exclude_defaults=True)
+        if isinstance(item, list | tuple):
+            return [plain(inner) for inner in item]
+        if item is not None and not isinstance(item, str | int | float | dict):
+            return str(item)  # a value of `env`
         # Documents take no secrets; options of other programs can hold some.
-        return without_values(one) if isinstance(one, str) and one.startswith("-") else one
+        return without_values(item) if isinstance(item, str) and item.startswith("-") else item
 
     return Value(key_text(key), plain(value), document.line(key) if _is_given(document, key) else 0)
 
@@ -176,10 +179,11 @@ def _is_given(document: Document, key: Key) -> bool:
     return True
 
 
-def _row(one: Value, path: Path) -> tuple[str, str, str]:
-    empty = one.value is None or one.value in ("", [], {})
-    text = "-" if empty else one.value if isinstance(one.value, str) else json.dumps(one.value)
-    return one.key, text, f"{path.name}:{one.line}" if one.line else DEFAULT
+def _row(value: Value, path: Path) -> tuple[str, str, str]:
+    content = value.value
+    empty = content is None or content in ("", [], {})
+    text = "-" if empty else content if isinstance(content, str) else json.dumps(content)
+    return value.key, text, f"{path.name}:{value.line}" if value.line else DEFAULT
 
 
 COMMAND = Command(

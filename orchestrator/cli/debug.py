@@ -1,8 +1,5 @@
 """--verbose and --debug-log: a command's programs, connections and files, from Python's audit
-events, without help from other modules.
-
-Possible secrets are left out: values of NAME=VALUE, and users in addresses.
-"""
+events, without possible secrets: values of NAME=VALUE, and users in addresses."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ CHANGES = {
     "os.chmod": "change mode",
     "os.truncate": "truncate",
 }
-"""Audit event -> name in the log, for events about paths."""
+"""Audit event about paths -> name in the log."""
 _ITSELF = tuple(
     {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, os.__file__[:-6])}
 )
@@ -44,7 +41,7 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent)
 
 
 class Recorder:
-    """Lines with seconds since the start: all in `file`, only changes on standard error."""
+    """Writes all lines into `file`, and changes on standard error."""
 
     def __init__(self, *, verbose: bool, file: TextIO | None) -> None:
         self.verbose, self.file = verbose, file
@@ -73,7 +70,7 @@ class Recorder:
 
 
 _RECORDERS = list[Recorder]()
-"""At most a single recorder: Python cannot remove the hook itself."""
+"""At most a single recorder: Python cannot remove the hook."""
 
 
 def _hook(event: str, args: tuple[Any, ...]) -> None:
@@ -87,11 +84,11 @@ def _hook_once() -> None:
 
 
 @contextmanager
-def recording(words: Sequence[str], *, verbose: bool, path: str) -> Iterator[None]:
-    """Record until the block ends. Raises UsageError for an unwritable file."""
+def recording(typed: Sequence[str], *, verbose: bool, path: str) -> Iterator[None]:
+    """Raises UsageError for an unwritable file."""
     file = _opened(user_path(path)) if path else None
     recorder = Recorder(verbose=verbose, file=file)
-    command = " ".join(quote(without_values(word)) for word in words)
+    command = " ".join(quote(without_values(word)) for word in typed)
     recorder.write(f"orchestrator {__version__}, Python {sys.version.split()[0]}: {command}")
     _hook_once()
     _RECORDERS.append(recorder)
@@ -120,7 +117,7 @@ def _opened(path: Path) -> TextIO:
 
 
 def described(event: str, args: tuple[Any, ...]) -> tuple[str, bool]:
-    """Return an event's line, "" to ignore it; and whether it acts outside this process."""
+    """Return an event's line, or ""; and whether it acts outside this process."""
     if event == "subprocess.Popen":
         argv = args[1] if isinstance(args[1], list | tuple) else [args[1]]
         return "start " + " ".join(quote(without_values(_text(word))) for word in argv), True
@@ -145,8 +142,8 @@ def _text(value: object) -> str:
 
 
 def without_values(word: str) -> str:
-    """Remove possible secrets: the value of NAME=VALUE and of options named after secrets, and the
-    user in an address."""
+    """Remove possible secrets: values of NAME=VALUE and of options named after secrets, users in
+    addresses."""
     word = without_login(word)
     name, equals, value = word.partition("=")
     secret = re.search(r"pass|token|secret|key|auth|cred", name, re.IGNORECASE)

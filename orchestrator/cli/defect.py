@@ -51,7 +51,7 @@ def _write(args: list[str], error: Exception) -> Path:
 
 
 def _folder() -> Path:
-    """Return the user's state folder (XDG), or, if unwritable, a new private temporary folder."""
+    """Return the user's state folder (XDG), else a new private temporary folder."""
     home = os.path.expanduser(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     folder = Path(home) / "orchestrator"
     if os.path.isabs(home):

@@ -68,7 +68,7 @@ def _next_steps(command: str, folder: Path, site: Path) -> list[str]:
 
 
 def own_command() -> str:
-    """Return how to call this command: by name if the shell would find it, with uvx, or by path."""
+    """Return how to call this command: by name, with uvx, or by path."""
     import shlex
     import shutil
 
@@ -93,7 +93,7 @@ def own_command() -> str:
 
 
 def _site(folder: Path) -> Path:
-    """Make the demo's site file on first use; keep an edited file."""
+    """Make the demo's site file unless it exists."""
     path = folder / "site.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)

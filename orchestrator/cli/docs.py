@@ -55,7 +55,7 @@ def run(args: Namespace) -> int:
 
 
 def _pages() -> dict[str, Path]:
-    """Return path below docs/ without `.md` -> page, guides first."""
+    """Return path below docs/ without `.md` -> page."""
     top = data_dir("docs")
     pages = {path.relative_to(top).with_suffix("").as_posix(): path for path in top.rglob("*.md")}
     order = ("tutorial", "howto", "", "reference", "explanation")
@@ -65,7 +65,7 @@ def _pages() -> dict[str, Path]:
 
 
 def _find(topic: str, pages: dict[str, Path]) -> str:
-    """Raises UsageError without a match, or with several."""
+    """Raises UsageError unless a single page matches."""
     wanted = topic.removeprefix("docs/").removesuffix(".md").strip("/").lower()
     named = [name for name in pages if wanted in (name, name.rpartition("/")[2])]
     begun = [
@@ -94,31 +94,31 @@ def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
     return ExitCode.OK
 
 
-def _search(words: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
-    found = [
+def _search(query: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
+    matches = [
         {"page": name, "line": number, "text": line}
         for name, path in pages.items()
-        for number, line in _matches(words, path.read_text(encoding="utf-8"))
+        for number, line in _matches(query, path.read_text(encoding="utf-8"))
     ]
     if as_json:
-        print_json("docs_search", {"words": words, "found": found})
-    elif found:
-        rows = [(f"{one['page']}:{one['line']}", _cut(str(one["text"]))) for one in found]
+        print_json("docs_search", {"words": query, "found": matches})
+    elif matches:
+        rows = [(f"{match['page']}:{match['line']}", _cut(str(match["text"]))) for match in matches]
         print_table(TextTable("PAGE", "LINE"), rows)
     else:
-        raise UsageError(f"no page has {words!r}", hint="orchestrator docs lists the pages")
+        raise UsageError(f"no page has {query!r}", hint="orchestrator docs lists the pages")
     return ExitCode.OK
 
 
-def _matches(words: str, text: str) -> list[tuple[int, str]]:
-    """Return (number, line) of the first lines with all words, headings before text."""
-    wanted = words.lower().split()
+def _matches(query: str, text: str) -> list[tuple[int, str]]:
+    """Return (number, line) of the first lines with all words, headings first."""
+    wanted = query.lower().split()
     lines = [
         (number, line.strip())
         for number, line in enumerate(text.splitlines(), 1)
         if all(word in line.lower() for word in wanted)
     ]
-    return sorted(lines, key=lambda found: not found[1].startswith("#"))[:MOST_LINES]
+    return sorted(lines, key=lambda line: not line[1].startswith("#"))[:MOST_LINES]
 
 
 def _cut(text: str) -> str:

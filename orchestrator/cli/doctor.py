@@ -104,7 +104,7 @@ def _check(args: Namespace) -> int:
 
 
 def alike(rows: list[Row]) -> list[tuple[str, ...]]:
-    """Return (check, verdict, nodes, text, remedy), folding nodes with equal results."""
+    """Return (check, verdict, nodes, text, remedy) with equal results folded."""
     from orchestrator.nodes.names import fold
 
     nodes: dict[tuple[str, str, str, str], list[str]] = {}
@@ -116,16 +116,15 @@ def alike(rows: list[Row]) -> list[tuple[str, ...]]:
 
 
 def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
-    """Yield passes as a number, problems with the commands that fix or show them, and the
-    verdict."""
+    """Yield the number of passes, problems with their commands, and the verdict."""
     from orchestrator.site.doctor import HERE
 
     passed = sum(row.verdict == "pass" for row in rows)
     yield f"{screen.state('pass')}  {count(passed, 'check')} passed"
-    # Without a driver every GPU check has the same problem: name them together.
+    # Without a driver every GPU check has the same problem.
     checks: dict[tuple[str, ...], list[str]] = {}
     for check, *problem in alike(rows):
-        # The user can change the reason for a skipped check with a remedy.
+        # A remedy changes the reason for a skipped check.
         if problem[0] in ("warn", "fail") or (problem[0] == "skip" and problem[3]):
             checks.setdefault(tuple(problem), []).append(check)
     looks = {row.remedy for row in rows if row.shows}
@@ -136,7 +135,9 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
         line = cell(f"{', '.join(names)}{place}: {text}")
         fixed.setdefault((state, remedy, "" if remedy else line), []).append(line)
     order = ("skip", "warn", "fail")
-    for (state, remedy, _), lines in sorted(fixed.items(), key=lambda one: order.index(one[0][0])):
+    for (state, remedy, _), lines in sorted(
+        fixed.items(), key=lambda item: order.index(item[0][0])
+    ):
         for line in lines:
             parts = folded(line, screen.width - 8, whole=True) if screen.width else [line]
             yield f"{screen.state(state)}  {parts[0]}"
@@ -147,8 +148,8 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
 
 
 def verdict(rows: list[Row]) -> str:
-    """Return `ready, with 2 warnings`; not `ready` if something was not checked. A problem of this
-    host and of nodes, or of several checks, is one."""
+    """Return `ready, with 2 warnings`; not `ready` if something was not checked. Equal problems of
+    hosts or checks count once."""
     failed = [row for row in rows if row.verdict == "fail"]
     warnings = _distinct(row for row in rows if row.verdict == "warn")
     if failed:

@@ -48,27 +48,26 @@ def run(args: Namespace) -> int:
 
 
 def explanation_lines(
-    picture: SetPicture, found: Explanation, site: str | None, width: int | None
+    picture: SetPicture, explanation: Explanation, site: str | None, width: int | None
 ) -> list[str]:
-    """Return sentence, fix and evidence in lines of `width`, and the command, which never
-    breaks."""
+    """Return sentence, fix and evidence in lines of `width`, and the unbroken command."""
     from orchestrator.cli.closing import with_short_name
     from orchestrator.words import wrapped
 
-    fix = [f"fix: {found.remedy}"] if found.remedy else []
-    prose = [f"{picture.set_id} {_predicate(picture.state, found)}", *fix]
-    prose += [f"  {proof}" for proof in found.evidence]
-    command = with_short_name(found.next, picture.root, site)
+    fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
+    prose = [f"{picture.set_id} {_predicate(picture.state, explanation)}", *fix]
+    prose += [f"  {proof}" for proof in explanation.evidence]
+    command = with_short_name(explanation.next, picture.root, site)
     lines = [part for line in prose for part in wrapped(line, width)]
     return [*lines, *([f"  {command}"] if command else [])]
 
 
-def _predicate(state: str, found: Explanation) -> str:
-    """Return the state and the sentence as the predicate of the set."""
-    if state == "complete" and found.cause != state:
-        return f"is complete; {found.sentence}"
+def _predicate(state: str, explanation: Explanation) -> str:
+    """Return state and sentence as a predicate."""
+    if state == "complete" and explanation.cause != state:
+        return f"is complete; {explanation.sentence}"
     verb = {"time_limit": "ended at its time limit", "failed": "failed"}.get(state, f"is {state}")
-    return f"{verb}: {found.sentence}"
+    return f"{verb}: {explanation.sentence}"
 
 
 COMMAND = Command(

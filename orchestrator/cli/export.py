@@ -126,7 +126,7 @@ def _read(args: Namespace) -> tuple[list[Report], list[dict[str, str]]]:
 
 
 def _complete(args: Namespace) -> tuple[list[str], list[dict[str, str]]]:
-    """Return folders of complete sets, oldest first, and the others' states."""
+    """Return complete sets, oldest first, and the others' states."""
     from orchestrator.cli.status import site_sets
     from orchestrator.evidence.sets import SetEvidence, set_folders
 

@@ -33,7 +33,7 @@ def find_site(given: str | None) -> Path | None:
     """Return the first of --site, $ORCHESTRATOR_SITE, ./site.yaml, ~/.config/orchestrator/site.yaml
     that exists.
 
-    Raises UsageError if a named file (--site or the variable) is missing, or if another user can
+    Raises UsageError if a named file (--site or the variable) is missing, or another user can
     change an unnamed file.
     """
     return find_site_and_source(given)[0]
@@ -57,7 +57,7 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
     if why := others(path):
         import shlex
 
-        # A site file decides which programs run as me: in /tmp anybody could have written it.
+        # A site file decides which programs run: in /tmp anybody could have written it.
         name = f"./{path}" if path is here else str(path)
         raise UsageError(
             f"{name} can be changed by other users, so it is not used by default: {why}",
@@ -68,8 +68,8 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
 
 
 def _no_site_file(path: Path, by: str) -> UsageError:
-    """Return the error for a named file that is missing: the command takes a near one, else writes
-    it there. `init` alone would write ./site.yaml, and the name would still lead elsewhere."""
+    """Return the error for a missing file; its command takes a similar file, else writes
+    this file (`init` alone would write ./site.yaml)."""
     from os import listdir
 
     unnamed = f"; without it: unset {quoted(by)}" if by == SITE_VARIABLE else ""
@@ -111,10 +111,8 @@ def site_log_dir(site: Site) -> Path:
 
 
 def log_dir_of(path: Path) -> Path:
-    """Return a site file's log directory, for commands that only read sets.
-
-    Check the whole file (a quarter of a second for the models) only if that key is unusable.
-    """
+    """Return a site file's log directory. The models, a quarter of a second, check the file only if
+    that key is unusable."""
     from orchestrator.model.source import read
 
     log_dir = read(path).data.get("log_dir")
@@ -126,7 +124,7 @@ def log_dir_of(path: Path) -> Path:
 
 
 def chosen_set(args: Namespace) -> RunSet:
-    """If SET is a path, the site is not read."""
+    """Reads no site if SET is a path."""
     return named_set(args.set, args.site)
 
 
@@ -144,7 +142,7 @@ def named_set(name: str, given_site: str | None) -> RunSet:
 def own_set(args: Namespace, risk: str = BUNDLE_RUNS) -> RunSet:
     """Return SET, to be executed or ended; by default the user's newest.
 
-    Raises SetError for a set made by another user, or with their files, unless named with --others.
+    Raises SetError for a set with another user's files, unless named with --others.
     """
     from orchestrator.evidence.sets import open_set
     from orchestrator.runset.find import find_set, foreign
@@ -188,7 +186,7 @@ def scheduler_of(run_set: RunSet) -> Scheduler:
 
 
 def folders(named: list[str], site: str | None) -> list[str]:
-    """Return paths as given, else sets of the site by name, else its newest set."""
+    """Return paths, else sets of the site by name, else its newest set."""
     from os.path import exists
 
     if named and all(exists(name) for name in named):
@@ -260,8 +258,8 @@ def systems_folders(args: Namespace) -> list[Path]:
 def load_named(
     args: Namespace, site: Path | Site | None, env: dict[str, str] | None = None
 ) -> Entry:
-    """Return the entry named by the arguments of add_system(). Raises UsageError with the
-    workloads of the system if none is named."""
+    """Return the entry of add_system()'s arguments. Raises UsageError, with the system's workloads
+    if WORKLOAD is missing."""
     from orchestrator.model import Catalogue, load_entry
 
     if not args.workload:
@@ -283,10 +281,10 @@ def load_named(
     except UsageError as error:
         if args.system in Catalogue(args.systems_dir).workload_names():
             swap = {args.system: args.workload, args.workload: args.system}
-            words = [swap.get(word, word) for word in vars(args).get("typed", swap.values())]
+            typed = [swap.get(word, word) for word in vars(args).get("typed", swap.values())]
             raise UsageError(
                 f"{args.system} is a workload, and SYSTEM comes first",
-                hint=" ".join(map(quoted, ["orchestrator", *words])),
+                hint=" ".join(map(quoted, ["orchestrator", *typed])),
             ) from error
         raise
 
@@ -294,17 +292,12 @@ def load_named(
 def load_asked(
     args: Namespace, warn: Callable[[str], object] = warn, known: Sequence[str] = ()
 ) -> Entry:
-    """Return the entry of add_entry()'s arguments; `warn` of its warnings, except those in `known`.
-
-    Raises DescriptorError for rules that cannot score a set.
-    """
-    from orchestrator.mllog.rounds import ruleset_problem
+    """Return the entry of add_entry()'s arguments; `warn` of its warnings, except `known`. Raises
+    DescriptorError for rules that cannot score a set."""
+    from orchestrator.runset.doubts import refuse_unscorable
 
     entry = load_named(args, need_site(args.site), dict(args.env))
-    if problem := ruleset_problem(entry.ruleset):
-        document = entry.documents.workload_document
-        document.add(("rounds", entry.round, "ruleset"), problem)
-        document.check()
+    refuse_unscorable(entry)
     print_warnings(entry, warn, known)
     return with_allocation(entry, args)
 
@@ -312,7 +305,7 @@ def load_asked(
 def print_warnings(
     entry: Entry, warn: Callable[[str], object] = warn, known: Sequence[str] = ()
 ) -> None:
-    """Print an entry's warnings with their names for the site's `acknowledged`."""
+    """Print an entry's warnings, with names for the site's `acknowledged`."""
     for warning in entry.warnings:
         if warning.name not in known:
             warn(f"{warning} [{warning.name}]")
@@ -347,7 +340,7 @@ def with_allocation(entry: Entry, args: Namespace) -> Entry:
 
 
 def job_options(args: Namespace, scheduler: str) -> tuple[str, ...]:
-    """Return --dependency and --begin for sbatch. Raises UsageError for another scheduler."""
+    """Return --dependency and --begin for sbatch. Raises UsageError without Slurm."""
     given = {"--dependency": args.dependency, "--begin": args.begin}
     for option in (option for option, value in given.items() if value):
         refuse_without_scheduler(scheduler, option)

@@ -1,4 +1,4 @@
-"""The live view: a screen of lines, computed only from pictures of sets."""
+"""The live view: lines, computed only from pictures of sets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BARS = {"unicode": ("█", "░"), "ascii": ("#", "-"), "": ("#", "-")}
 NAMES = len("rehearsal") + 2
 """Columns of the names of an active set's facts."""
 SHORTEST = 4
-"""Columns of the shortest bar or curve: they give way to the text next to them."""
+"""Columns of the shortest bar or curve."""
 _PARTS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 
 
@@ -68,7 +68,7 @@ def bar(share: float, screen: Screen, width: int = 20) -> str:
 
 
 def curve(values: Sequence[float], screen: Screen, width: int, also: float | None = None) -> str:
-    """Draw the last values. `also`: a level within the curve's height, such as the target."""
+    """Draw the last values. `also`: a level to include, such as the target."""
     blocks = BLOCKS[screen.signs]
     shown = list(values)[-width:]
     if not shown:
@@ -90,8 +90,7 @@ def one_set(
     below: Sequence[str] | None = None,
     why: Sequence[str] = (),
 ) -> list[str]:
-    """Return at most `height` lines: facts, `why` the set waits with the fix, and `below` or its
-    runs."""
+    """Return at most `height` lines: facts, `why` the set waits, and `below` or its runs."""
     width = screen.width or 80
     head = [cropped(screen.paint(cell(picture.set_id), "1"), width)]
     head += facts(_facts(picture, screen), screen)
@@ -105,7 +104,7 @@ def one_set(
 
 
 def _shown(picture: SetPicture, most: int) -> Sequence[RunPicture]:
-    """Return the runs that fit, up to the first waiting run."""
+    """Return `most` runs, up to the first waiting run."""
     if len(picture.runs) <= most:
         return picture.runs
     if most < 1:

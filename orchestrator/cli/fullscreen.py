@@ -1,5 +1,4 @@
-"""Take the whole terminal: single keys, and the alternate screen, which leaves nothing in the
-scroll-back."""
+"""Take the whole terminal: single keys, and the alternate screen."""
 
 from __future__ import annotations
 
@@ -33,15 +32,14 @@ class FullScreen:
         return terminal.columns, terminal.lines
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw `lines`, no wider than the screen, cut off at its height."""
+        """Draw `lines`, cut off at the screen's height."""
         # A last line end at the bottom would scroll the screen.
         body = "\x1b[K\r\n".join(lines[: self.size[1]])
         bare(sys.stdout).write(f"\x1b[H{body}\x1b[K\x1b[J")
         sys.stdout.flush()
 
     def wait(self, seconds: float, on_key: Callable[[str], None]) -> None:
-        """Wait `seconds`; call `on_key` with each pressed key, and with "" after a change of
-        size."""
+        """Call `on_key` with each pressed key, and with "" after a change of size."""
         end = time.monotonic() + seconds
         size = self.size
         while (left := end - time.monotonic()) > 0:
@@ -80,8 +78,8 @@ def full_screen() -> Iterator[FullScreen]:
 
 
 def _single_keys() -> list[Any]:
-    """Read single keys without echo; return the previous settings. Ctrl-C stays; Ctrl-Z would leave
-    a broken screen."""
+    """Read single keys without echo; return the previous settings. Ctrl-Z, which would leave a
+    broken screen, is off."""
     import termios
 
     before = termios.tcgetattr(sys.stdin)

@@ -53,33 +53,35 @@ def inspect(
     from orchestrator.inspection.contract import contract_of
     from orchestrator.inspection.findings import findings
     from orchestrator.inspection.given import Given, given_by
+    from orchestrator.inspection.tree import ImageTree
 
     given = given_by(entry) if entry is not None else Given()
     if command:  # it is no run: no ranks, no training variables
         given = replace(given, nodes=1, gpus=1, ranks="node", sources={}, second=None, is_run=False)
     image = reference or (entry.image if entry is not None else "")
     tree = read(image, given.configured)
-    tree.complete = tree.complete and not partial
-    words = tuple(command) or given.command or _own_command(tree)
-    contract = contract_of(tree, words, _around(given, tree), given.second)
-    found = findings(contract, given) if entry is not None else []
+    if partial:
+        tree = ImageTree(tree, tree.config, complete=False, mentions=tree.mentions)
+    argv = tuple(command) or given.command or _own_command(tree)
+    contract = contract_of(tree, argv, _around(given, tree), given.second)
+    results = findings(contract, given) if entry is not None else []
     published = _published(contract, entry.published_scripts if entry is not None else {})
-    changed = _keep(folder, contract, found, entry) if folder and entry is not None else []
+    changed = _keep(folder, contract, results, entry) if folder and entry is not None else []
     if as_json:
         print_json(
             "images-inspect",
             {
-                **_to_json(contract, found, image, source),
+                **_to_json(contract, results, image, source),
                 "published": published,
                 "changes": changed,
             },
         )
     else:
-        _print(contract, found, image or source, published)
+        _print(contract, results, image or source, published)
         if changed:
             print("\nchanged since the last image of this entry that was inspected:")
             print(*(cell(line) for line in changed), sep="\n")
-    has_errors = any(one.severity == "error" for one in found)
+    has_errors = any(finding.severity == "error" for finding in results)
     return ExitCode.NO_SCORE if has_errors else ExitCode.OK
 
 
@@ -95,9 +97,9 @@ def _published(contract: Contract, known: Mapping[str, str]) -> dict[str, str]:
 
 
 def _keep(
-    folder: Path, contract: Contract, found: list[ContractFinding], entry: Entry
+    folder: Path, contract: Contract, findings: list[ContractFinding], entry: Entry
 ) -> list[str]:
-    """Keep a known image's result; return changes since the last different result."""
+    """Keep the result; return changes since the last different result."""
     from orchestrator.inspection.kept import changes, entry_name, keep, newest
     from orchestrator.onnode.kernel.world import now_ms
 
@@ -107,7 +109,7 @@ def _keep(
     before = newest(folder, name, other_than=contract.tree.config.id)
     try:
         folder.mkdir(exist_ok=True)
-        kept = keep(folder, contract, found, name, now_ms())
+        kept = keep(folder, contract, findings, name, now_ms())
     except OSError as error:
         note(f"the result is not kept: {folder}: {error.strerror or error}")
         return []
@@ -178,7 +180,7 @@ def _launch(contract: Contract) -> dict[str, str]:
 
 
 def _print(
-    contract: Contract, found: list[ContractFinding], name: str, published: Mapping[str, str]
+    contract: Contract, findings: list[ContractFinding], name: str, published: Mapping[str, str]
 ) -> None:
     facts = {**_facts(contract), **_launch(contract)}
     facts["as published"] = ", ".join(
@@ -192,34 +194,52 @@ def _print(
         note("a stand-in of the lab: what is found here says nothing about the published image")
     if not contract.tree.complete:
         note("parts of the image were not read: a file that is missing here may be in it")
-    if found:
+    if findings:
         print()
-        print_table(FINDINGS, list(_rows(found)))
+        print_table(FINDINGS, list(_rows(findings)))
     counts = [
         count(number, severity)
         for severity in ("error", "warning", "note")
-        if (number := sum(one.severity == severity for one in found))
+        if (number := sum(finding.severity == severity for finding in findings))
     ]
     print(", ".join(counts) or "nothing found")
 
 
-def _rows(found: list[ContractFinding]) -> Iterable[list[str]]:
+def _rows(findings: list[ContractFinding]) -> Iterable[list[str]]:
     folded: Mapping[tuple[str, str], list[ContractFinding]] = {}
-    for one in found:
-        if not one.file:
-            folded.setdefault((one.severity, one.kind), []).append(one)  # type: ignore[attr-defined]
-    for one in found:
-        same = folded.get((one.severity, one.kind), [])
-        if one.file or len(same) <= FOLDED:
-            yield [one.severity, one.kind, one.where, one.what, one.why, one.fix]
-        elif one is same[0]:
-            names = ", ".join(finding.what.partition(" ")[0] for finding in same)
-            what = f"{names}: {one.what.partition(', and ')[2]}" if ", and " in one.what else names
-            yield [one.severity, f"{one.kind} x {len(same)}", "", what, one.why, one.fix]
+    for finding in findings:
+        if not finding.file:
+            folded.setdefault((finding.severity, finding.kind), []).append(finding)  # type: ignore[attr-defined]
+    for finding in findings:
+        same = folded.get((finding.severity, finding.kind), [])
+        if finding.file or len(same) <= FOLDED:
+            yield [
+                finding.severity,
+                finding.kind,
+                finding.where,
+                finding.what,
+                finding.why,
+                finding.fix,
+            ]
+        elif finding is same[0]:
+            names = ", ".join(other.what.partition(" ")[0] for other in same)
+            what = (
+                f"{names}: {finding.what.partition(', and ')[2]}"
+                if ", and " in finding.what
+                else names
+            )
+            yield [
+                finding.severity,
+                f"{finding.kind} x {len(same)}",
+                "",
+                what,
+                finding.why,
+                finding.fix,
+            ]
 
 
 def _to_json(
-    contract: Contract, found: list[ContractFinding], image: str, source: str
+    contract: Contract, findings: list[ContractFinding], image: str, source: str
 ) -> dict[str, Any]:
     trace, config = contract.trace, contract.tree.config
     training = contract.training
@@ -242,10 +262,12 @@ def _to_json(
         "exit_after_failure": contract.exit.after_failure,
         "scripts": dict(sorted(contract.scripts.items())),
         "reads": [
-            {"name": one.name, "use": one.use, "given": one.given, "where": str(one.place)}
-            for one in dict.fromkeys(trace.reads)
+            {"name": read.name, "use": read.use, "given": read.given, "where": str(read.place)}
+            for read in dict.fromkeys(trace.reads)
         ],
-        "downloads": [{"what": one.what, "where": str(one.place)} for one in trace.downloads],
-        "undecided": [{"why": one.why, "where": str(one.place)} for one in trace.undecided],
-        "findings": [one.to_json() for one in found],
+        "downloads": [
+            {"what": download.what, "where": str(download.place)} for download in trace.downloads
+        ],
+        "undecided": [{"why": point.why, "where": str(point.place)} for point in trace.undecided],
+        "findings": [finding.to_json() for finding in findings],
     }

@@ -465,7 +465,7 @@ def _image_files(request: _Request, image: str, names: Collection[str]) -> Image
             with engine(address, timeout_s=600) as client:
                 return read_engine(client, image, names, note)
         except EngineError as error:
-            error.fix = Fix(again=("--registry",))
+            error.advise(fix=Fix(again=("--registry",)))
             raise
 
 

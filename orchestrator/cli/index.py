@@ -1,7 +1,4 @@
-"""Groups of (command, its line in `--help`), in that order.
-
-They stand apart, so that `--help` loads no command.
-"""
+"""Groups of (command, its line in `--help`), so that `--help` loads no command."""
 
 from __future__ import annotations
 
@@ -70,12 +67,12 @@ OLD_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
 Help, completion and pages hide them; the next version drops the former names."""
 
 
-def present(words: list[str]) -> list[str]:
+def present(typed: list[str]) -> list[str]:
     """Replace a former name."""
     for old, new in OLD_NAMES.items():
-        if tuple(words[: len(old)]) == old:
-            return [*new, *words[len(old) :]]
-    return words
+        if tuple(typed[: len(old)]) == old:
+            return [*new, *typed[len(old) :]]
+    return typed
 
 
 def usage(*, every: bool = False) -> str:

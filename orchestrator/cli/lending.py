@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
-    """Return whether Slurm lends `nodes` (empty: it chooses): outside an allocation, and without
-    addresses."""
+    """Return whether Slurm lends `nodes` (empty: it chooses)."""
     from orchestrator.scheduler.slurm_variables import current_allocation
 
     inside = bool(current_allocation().job)

@@ -81,8 +81,7 @@ def _copy(path: Path) -> bool:
 
 
 def _writer() -> Callable[[bytes], object]:
-    """Write bytes unchanged, since logs are not always text, but no control characters to a
-    terminal."""
+    """Write bytes unchanged, but no control characters to a terminal."""
     if not sys.stdout.isatty():
         return sys.stdout.buffer.write
     shown = Shown()

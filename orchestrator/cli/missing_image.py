@@ -1,7 +1,6 @@
 """Warn of nodes that may lack a set's image, without asking them.
 
-Nodes that may pull are left out. Earlier sets, `images` and `doctor` recorded where the image
-was; a tar on shared storage can be loaded.
+Nodes that may pull do not count. Earlier sets, `images` and `doctor` recorded where the image was.
 """
 
 from __future__ import annotations
@@ -30,24 +29,21 @@ NEWEST = 20
 
 
 class MissingImage(NamedTuple):
-    """`fix`: a command to check or fix it."""
-
     text: str
     fix: Fix
 
 
 def missing_image(entry: Entry) -> MissingImage | None:
-    """Return why nodes may lack the image; None if they may pull it, or had it when they were last
-    asked."""
+    """Return why nodes may lack the image; None if they may pull it, or had it."""
     container = entry.container
     if container.engine == "none" or (container.pull == "missing" and not entry.build):
         return None
     why = "no registry has it" if entry.build else "`container.pull` is `never`"
     log_dir = sets_folder(entry.site)
 
-    def named(*words: str, further: tuple[str, ...] = ()) -> Fix:
+    def named(*action: str, further: tuple[str, ...] = ()) -> Fix:
         what = (entry.system, entry.workload, "--round", entry.round)
-        return Fix(other=(*words, *what, *further), kept=("--site", "--systems-dir"))
+        return Fix(other=(*action, *what, *further), kept=("--site", "--systems-dir"))
 
     if entry.site.scheduler == "local":
         command = tuple(container.command or (container.engine,))
@@ -65,7 +61,7 @@ def missing_image(entry: Entry) -> MissingImage | None:
     text = f"the nodes may lack the image {entry.image}: {why}, and {has}"
     if stored(images, entry.image):
         return MissingImage(text, named("images", "distribute"))
-    # The check first: where the image is, a pull or build would be vain, or fail.
+    # The check first: with the image, a pull or build would be vain, or fail.
     text += "; unless `doctor` has found it there, check them:"
     return MissingImage(text, named("doctor", further=("--all-nodes",)))
 

@@ -92,7 +92,7 @@ def check_nodes(args: Namespace) -> int:
     entry = with_deep(entry) if args.deep else entry
     log_dir = site_log_dir(entry.site)
     check_log_dir(log_dir)
-    # TERM, too, removes temporary files and releases the nodes.
+    # SIGTERM, too, removes temporary files and releases the nodes.
     with exit_on(signal.SIGTERM), temporary_bundle(entry, log_dir) as bundle:
         verdicts, run_on = _check(args, entry, Request(bundle, args.deep))
     of_image = {row.node: row.verdict for row in verdicts.rows if row.check == "image"}
@@ -113,7 +113,7 @@ def check_nodes(args: Namespace) -> int:
 
 
 def requested_entry(args: Namespace) -> Entry:
-    """Return the entry of SYSTEM and WORKLOAD, else with only the checks of every host."""
+    """Return the entry of SYSTEM and WORKLOAD, else of hosts only."""
     from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)
@@ -124,10 +124,10 @@ def requested_entry(args: Namespace) -> Entry:
 
 def entry_words(args: Namespace) -> list[str]:
     """Return SYSTEM, WORKLOAD and the options of both, as typed."""
-    options = [("--round", args.round), *(("--systems-dir", one) for one in args.systems_dir)]
+    options = [("--round", args.round), *(("--systems-dir", folder) for folder in args.systems_dir)]
     options.append(("--site", args.site))
-    words = [args.system, args.workload] if args.system else []
-    return words + [str(word) for pair in options if pair[1] for word in pair]
+    names = [args.system, args.workload] if args.system else []
+    return names + [str(word) for pair in options if pair[1] for word in pair]
 
 
 def _check(args: Namespace, entry: Entry, request: Request) -> tuple[Verdicts, RunOn]:
@@ -217,12 +217,12 @@ def lines(verdicts: Verdicts, remedies: Remedies, screen: Screen, *, deep: bool)
     common = _common_groups(tested)
     rows: list[tuple[str, ...]] = []
     for node in verdicts.nodes:
-        own = [group for group in node.groups if group not in common]
-        cells = _cells(own, remedies, [node.node])
+        groups = [group for group in node.groups if group not in common]
+        cells = _cells(groups, remedies, [node.node])
         if node.verdict == "untested":
             cells.insert(0, (node.untested, ""))
         (reason, fix), *more = cells or [("", "")]
-        rows += [(node.node, node.verdict, reason, fix), *(("", "", *one) for one in more)]
+        rows += [(node.node, node.verdict, reason, fix), *(("", "", *pair) for pair in more)]
     cells = _cells(common, remedies, [node.node for node in tested])
     for number, (group, (reason, fix)) in enumerate(zip(common, cells, strict=True)):
         rows.append(("" if number else "all tested", group.verdict, reason, fix))

@@ -235,8 +235,8 @@ def _prepare(plan: Plan, args: Namespace, site: Site, address: str) -> int:
 def _inspect(
     plan: Plan, due: list[StepPart], site: Site, systems_dirs: list[Path], address: str
 ) -> None:
-    """Warn, before hours of downloads, if the image lacks the steps' programs, or does not fit the
-    round's entries."""
+    """Warn, before hours of downloads, if the image does not fit the steps, or the round's
+    entries."""
     from orchestrator.container.local import engine
     from orchestrator.inspection.preparing import StepCommand, inspect_for_preparation
     from orchestrator.model import Catalogue, load_entry

@@ -14,7 +14,7 @@ from orchestrator.errors import ExitCode, SetError, UsageError, is_full
 
 
 def export(args: Namespace) -> int:
-    """Replace --output atomically, so that no collector reads half of it; or print."""
+    """Replace --output atomically, or print."""
     from orchestrator.evidence.metrics import exposition, families
     from orchestrator.evidence.sets import SetEvidence, set_folders
     from orchestrator.onnode.kernel.records import write_bytes

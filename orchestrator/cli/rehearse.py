@@ -159,8 +159,7 @@ def time_span(text: str) -> float:
 def run(args: Namespace) -> int:
     _refuse_mixed(args)
     numbers: tuple[int, ...] = args.spares or ()
-    args.spares = numbers[0] if numbers else None
-    entry = _entry(args)
+    entry = _entry(args, numbers[0] if numbers else None)
     if args.node_mtbf is not None:
         return _many(args, entry, numbers or (entry.site.spares,))
     output = _output(args, entry)
@@ -183,13 +182,13 @@ def _refuse_mixed(args: Namespace) -> None:
         raise UsageError("-o goes with one set, not with --node-mtbf")
 
 
-def _entry(args: Namespace) -> Entry:
+def _entry(args: Namespace, spares: int | None) -> Entry:
     """Raise UsageError, like `submit`, for a job that no partition takes."""
     from dataclasses import replace
 
     from orchestrator.runset.limit import refuse_too_long
 
-    entry = load_asked(args)
+    entry = load_asked(Namespace(**{**vars(args), "spares": spares}))
     if args.time:
         entry = replace(entry, site=entry.site.model_copy(update={"time_limit": args.time}))
     refuse_too_long(entry, args.nexp or entry.runs_required)
@@ -211,8 +210,7 @@ def _plan(args: Namespace, entry: Entry) -> RehearsalPlan:
 
 
 def _faults(args: Namespace, entry: Entry) -> Iterator[Fault]:
-    """Yield faults of the command line, then of the file. Raises UsageError, with the file's
-    line."""
+    """Yield faults of command line and file. Raises UsageError, with the file's line."""
     from orchestrator.simulation.faults import parse, refuse_unknown
     from orchestrator.simulation.rehearsal import cluster_nodes
 
@@ -301,7 +299,7 @@ def _temporary() -> Iterator[Path]:
 
 
 def _keep(root: Path, output: Path) -> None:
-    """Copy a set's folder to `output`, complete or not at all."""
+    """Copy a set's folder, complete or not at all."""
     import os
     import shutil
 

@@ -145,7 +145,7 @@ def run(args: Namespace) -> int:
 
 
 def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
-    """Name nodes that the set's earlier jobs excluded: this job may get them again."""
+    """Name nodes that earlier jobs excluded: this job may get them again."""
     from orchestrator.evidence.events import read_job_notes
     from orchestrator.evidence.sets import SetEvidence
 

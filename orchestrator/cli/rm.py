@@ -53,13 +53,13 @@ def run(args: Namespace) -> int:
     removed = [remove(run_set, force=args.force) for run_set in chosen]
     if args.json:
         members = [
-            {"set_id": one.set_id, "set": str(one.place), "trash": str(one.trash)}
-            for one in removed
+            {"set_id": moved.set_id, "set": str(moved.place), "trash": str(moved.trash)}
+            for moved in removed
         ]
         print_json("rm", {"removed": members})
         return ExitCode.OK
-    for one in removed:
-        print(f"removed: {one.set_id}\n  to get it back: {one.way_back}")
+    for moved in removed:
+        print(f"removed: {moved.set_id}\n  to get it back: {moved.way_back}")
     if not removed:
         note("no set of yours failed without a finished run; orchestrator ls lists the others")
     return ExitCode.OK
@@ -68,8 +68,8 @@ def run(args: Namespace) -> int:
 def _named(args: Namespace) -> list[RunSet]:
     if "" in args.sets:
         raise UsageError("a set's name is empty", hint="orchestrator ls lists the sets")
-    found = [named_set(name, args.site) for name in args.sets]
-    return list({run_set.layout.root: run_set for run_set in found}.values())
+    sets = [named_set(name, args.site) for name in args.sets]
+    return list({run_set.layout.root: run_set for run_set in sets}.values())
 
 
 def _failed(args: Namespace) -> list[RunSet]:

@@ -32,7 +32,6 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json, warn
 from orchestrator.errors import ExitCode, OrchestratorError
-from orchestrator.trust import replaceable
 from orchestrator.words import cell, count, duration, facts
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ def submit_entry(
     insist: Insist | None = None,
     typed: Sequence[str] = (),
 ) -> tuple[RunSet, SubmissionRecord]:
-    """Print the folder before asking the scheduler (runset/start.py). `typed`: as in Fix.line()."""
+    """`typed`: as in Fix.line()."""
     from orchestrator.model.prerequisites import needs
     from orchestrator.runset.start import start
 
@@ -153,12 +152,6 @@ def submit_entry(
             f"for another, set {variable} in the site's `env`"
         )
 
-    if (folder := Path(entry.site.log_dir or "")).is_dir() and (why := replaceable(folder)):
-        note(
-            f"warning: {why} and replace your sets while they run; "
-            f"its owner can fix it: chmod +t {shlex.quote(str(folder))}"
-        )
-
     def show(run_set: RunSet, was_there: bool) -> None:
         if was_there:
             note(
@@ -171,7 +164,7 @@ def submit_entry(
 
 
 class SetRequest(NamedTuple):
-    """A request to the scheduler, unwritten. `files`: its bundle."""
+    """An unwritten set and its job. `files`: the bundle."""
 
     entry: Entry
     run_set: RunSet

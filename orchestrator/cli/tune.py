@@ -195,7 +195,7 @@ def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
 
 
 def _lending_site(args: Namespace) -> Site | None:
-    """Return the site whose Slurm lends the nodes; None for other hosts. Raises UsageError if --via
+    """Return the site with the Slurm that lends the nodes, or None. Raises UsageError if --via
     slurm is impossible."""
     if args.via == "auto" and args.action == "apply":
         return None

@@ -105,9 +105,7 @@ def watch(
     site: str | None = None,
 ) -> SetPicture:
     """Show the set until it ends; return its last picture. Without a terminal, lines go to `out`.
-
-    `summary`: leave the last screen, like `orchestrator status`; else a line of it.
-    """
+    `summary`: leave the last screen, else a line."""
     looks = _looks(run_set, interval_s)
     if is_terminal() and out is None:
         return _live(run_set, looks, summary, site)
@@ -281,7 +279,7 @@ def _live(
 
 
 class WaitReason:
-    """Why a set waits, with the fix; asks the scheduler again only if the reason changes."""
+    """Why a set waits, with the fix; asks again only if the reason changes."""
 
     def __init__(self, site: str | None) -> None:
         self._site = site
@@ -298,7 +296,7 @@ class WaitReason:
 
 
 class Explained:
-    """The text of `explain`; reads the set's logs again only if its progress changes."""
+    """The text of `explain`; reads logs again only if the progress changes."""
 
     def __init__(self, site: str | None) -> None:
         self._site = site
@@ -365,8 +363,8 @@ def _log_lines(run_set: RunSet, picture: SetPicture, width: int, height: int) ->
 
 
 def _path_lines(path: Path, root: Path, width: int) -> list[str]:
-    """Return the whole path, to be copied. Wider than the screen, it becomes the set's folder, in
-    pieces, and the path in that folder."""
+    """Return the whole path, to be copied; if too wide, the set's folder, in pieces, and the path
+    in it."""
     from orchestrator.words import cell
 
     text, folder = cell(path), cell(f"{root}/")
@@ -377,8 +375,7 @@ def _path_lines(path: Path, root: Path, width: int) -> list[str]:
 
 
 def _telling(line: bytes) -> str:
-    """Return time, key, value and metadata of an MLLOG line, which has them beyond the edge of a
-    screen; other lines unchanged."""
+    """Return time, key, value and metadata of an MLLOG line; other lines unchanged."""
     from orchestrator.onnode.kernel.mllog_tail import lines
 
     for record in lines(line):

@@ -1,6 +1,6 @@
 """The YAML documents as typed models, and their composition into an `Entry`.
 
-Pydantic and yaml are imported when the first document is read.
+The first document read imports pydantic and yaml.
 """
 
 from __future__ import annotations

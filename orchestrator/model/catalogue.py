@@ -23,11 +23,8 @@ _FIELD = {"accelerators": "accelerator", "hosts": "host", "fabrics": "fabric"}
 
 
 class Catalogue:
-    """Documents of `dirs`, earlier folders first, then of the package.
-
-    A folder has systems as `*.yaml`, and may have `workloads/*.yaml`, `shared/accelerators.yaml`
-    and so on.
-    """
+    """Documents of `dirs`, earlier folders first, then of the package: systems as `*.yaml`,
+    `workloads/*.yaml`, `shared/accelerators.yaml` and so on."""
 
     def __init__(self, dirs: Sequence[Path | str] = ()) -> None:
         self.dirs = [Path(folder) for folder in dirs]
@@ -46,9 +43,9 @@ class Catalogue:
 
     @cached_property
     def _system_files(self) -> dict[str, Path]:
-        own = _files(self.dirs)
-        others = {path for path in own.values() if _kind(path) in _OTHER_KINDS}
-        systems = {name: path for name, path in own.items() if path not in others}
+        files = _files(self.dirs)
+        others = {path for path in files.values() if _kind(path) in _OTHER_KINDS}
+        systems = {name: path for name, path in files.items() if path not in others}
         return {**_files([data_dir("systems")]), **systems}
 
     def not_systems(self) -> dict[Path, str]:
@@ -62,15 +59,13 @@ class Catalogue:
 
     @property
     def _workload_folders(self) -> list[Path]:
-        own = [*(folder / "workloads" for folder in self.dirs), *self._beside]
-        return [*own, data_dir("workloads")]
+        folders = [*(folder / "workloads" for folder in self.dirs), *self._beside]
+        return [*folders, data_dir("workloads")]
 
     def system_names(self) -> list[str]:
-        """Read no file."""
         return sorted(self._system_files)
 
     def workload_names(self) -> list[str]:
-        """Read no file."""
         return sorted(self._workload_files)
 
     def systems(self) -> list[System]:
@@ -84,8 +79,8 @@ class Catalogue:
     def system(self, name: str) -> tuple[Document, System]:
         """Return the system by name, unique start of a name, or file.
 
-        Workloads next to a file are known from then on, before the package's: the file may refer to
-        them. Raises UsageError for an unknown name, DescriptorError for a wrong document.
+        Workloads next to a file, which may refer to them, are known from then on, before the
+        package's. Raises UsageError for an unknown name, DescriptorError for a wrong document.
         """
         path = _find(name, self._system_files, "system", "orchestrator systems lists the catalogue")
         if (
@@ -138,13 +133,13 @@ class Catalogue:
         except DescriptorError as error:
             if not chain:
                 document.add((EXTENDS,), f"{given} cannot be extended, see its own problems")
-            document.problems += [one for one in error.problems if isinstance(one, Problem)]
+            document.problems.extend(p for p in error.problems if isinstance(p, Problem))
             document.check()
             raise
         return overlaid(base, document)
 
     def _to_extend(self, document: Document, given: str) -> Path:
-        """Return a path next to `document`, or the next workload with the given name."""
+        """Return a path next to `document`, or of the next workload called `given`."""
         if "/" in given or given.endswith((".yaml", ".yml")):
             return document.path.parent / given
         mine = document.path.resolve()
@@ -155,7 +150,7 @@ class Catalogue:
         ]
         behind = [path.resolve() for path in there]
         if mine in behind:
-            # A folder may be named twice: relative, and as found next to a system's file.
+            # A folder may be named twice: relative, and next to a system's file.
             after = behind.index(mine) + 1
             there = [path for path in there[after:] if path.resolve() != mine]
         if there:
@@ -172,7 +167,7 @@ class Catalogue:
     def shared(
         self, kind: str
     ) -> tuple[dict[str, Any], dict[str, tuple[Document, tuple[str, str]]]]:
-        """Return facts of `kind` ("accelerators", "hosts", "fabrics"), and their places."""
+        """Return facts of `kind`, such as "hosts", and their places."""
         facts, homes = self._shared_cache.get(kind, (None, None))
         if facts is None or homes is None:
             facts, homes = {}, {}

@@ -11,18 +11,17 @@ from orchestrator.model.shared_documents import Accelerator
 from orchestrator.model.source import Document, Key
 from orchestrator.words import count
 
-# <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], both numbers possibly padded with zeros; a
-# site's word may come before (MI350X_akash_4x8x1). Other names are accepted and mean nothing.
+# <GPU>_<nodes>x<gpus per node>[x<label>][_suffix], numbers possibly padded with zeros, perhaps
+# with a site's word (MI350X_akash_4x8x1). Other names mean nothing.
 _SHAPE = re.compile(
     r"(MI[0-9]+[A-Z]*)_(?:[A-Za-z]+_)*0*([0-9]+)x0*([0-9]+)(?:x0*([0-9]+))?(?:_.*)?"
 )
 
 FEWEST_RUNS = 3
-"""With fewer, an olympic mean has nothing left to average."""
+"""With fewer, an olympic mean has nothing to average."""
 
 
 def check_system(document: Document, system: System) -> None:
-    """Report contradictions inside `system`."""
     _check_name(document, system)
     for workload, rounds in system.workloads.items():
         for name, part in rounds.items():
@@ -30,7 +29,6 @@ def check_system(document: Document, system: System) -> None:
 
 
 def check_workload(document: Document, workload: Workload) -> None:
-    """Report contradictions between rounds and the rest of `workload`."""
     own_rounds = [name for name, part in workload.rounds.items() if part.ruleset == OWN]
     if own_rounds and workload.runs_required < FEWEST_RUNS:
         document.add(
@@ -76,8 +74,8 @@ def launch_problem(
     round_name: str,
     code: Collection[str] = (),
 ) -> str:
-    """Return why the round's command cannot start so many nodes, or "". `code`: workloads with site
-    code."""
+    """Return why the round's command cannot start so many nodes, or "". `code`: workloads with the
+    site's code."""
     stack = part.stack or round_name
     rules = workload.rounds.get(stack)
     most = None if rules is None else part.launch_over(rules).most_nodes
@@ -93,10 +91,8 @@ def launch_problem(
 
 
 def label_warning(system: System, part: SystemRound, workload: str, round_name: str) -> str:
-    """Return a warning if the third field of the name differs from the micro batch.
-
-    The field is a label, never read for a value: in some published names it differs.
-    """
+    """Return a warning if the name's third field, a mere label, differs from the micro batch, as in
+    some published names."""
     match = _SHAPE.fullmatch(system.name)
     if not match or not match[4] or part.micro_batch is None or int(match[4]) == part.micro_batch:
         return ""

@@ -1,4 +1,4 @@
-"""Compare two entries: two systems, or two rounds of a system."""
+"""Compare two entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTAINER = (
 
 @dataclass(frozen=True, slots=True)
 class EntryDifference:
-    """`kind` is `fact`, `container` or `env`; a side without a value is ""."""
+    """`kind`: `fact`, `container` or `env`. A missing value is ""."""
 
     kind: str
     name: str

@@ -1,7 +1,7 @@
 """Composition: system x workload x round x site -> Entry.
 
-Later environments win: workload round < system's workload round < fabric < site < command line.
-null removes an earlier layer's variable.
+Later environments win: workload round < system's round < fabric < site < command line. null removes
+an earlier layer's variable.
 """
 
 from __future__ import annotations
@@ -49,10 +49,9 @@ def load_entry(
 ) -> Entry:
     """Compose `system` and `workload`, names in the catalogue or paths to YAML files.
 
-    `round` None: the system's newest for the workload. `env` wins over all documents. `overrides`:
-    keys of the site (`container.pull`) with YAML values. `systems_dirs` come before the site's,
-    then the package. Raises UsageError for unknown names, DescriptorError with every problem of a
-    document.
+    `round` None: the system's newest. `env` wins over all documents. `overrides`: keys of the site
+    (`container.pull`) with YAML values. `systems_dirs` come before the site's, then the package.
+    Raises UsageError for unknown names, DescriptorError with every problem of a document.
     """
     site_document = None
     folders = [*systems_dirs]
@@ -109,7 +108,7 @@ def _choose(
 
 
 def _check_rounds(document: Document, workload: Workload, wanted: set[str], key: Key) -> None:
-    # Only workload files can lack a round: the catalogue's were checked with the system.
+    # Only workload files can lack a round; the catalogue's are checked.
     for missing in sorted(wanted - set(workload.rounds)):
         has = ", ".join(sorted(workload.rounds))
         document.add(("workloads", *key), f"{workload.name} has no round {missing}; it has: {has}")
@@ -135,7 +134,6 @@ def round_order(name: str) -> tuple[int, ...]:
 
 
 def newest(rounds: Mapping[str, object]) -> str:
-    """Return the newest round."""
     return max(rounds, key=round_order)
 
 
@@ -251,7 +249,7 @@ class _Composition:
         self.origins[name] = origin
         self.removed.pop(name, None)
         if layer in _NETWORK_LAYERS:
-            # It stays there if the site's `env` or the command line gives another value.
+            # Also if the site's `env` or the command line gives another value.
             self.network.add(name)
 
     def _command_line(self) -> None:
@@ -349,8 +347,7 @@ class _Composition:
         caps = dict.fromkeys(part.caps or [])
         ulimits = dict(part.ulimits or {})
         if rdma:
-            # A NIC reads and writes only locked memory; without it registration fails, or RCCL uses
-            # TCP.
+            # A NIC needs locked memory, else registration fails, or RCCL uses TCP.
             caps["IPC_LOCK"] = None
             ulimits.setdefault("memlock", "-1:-1")
         return Container(

@@ -1,4 +1,4 @@
-"""Write a new system descriptor with comments for its author."""
+"""Write a new system descriptor."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def draft_system(
     micro_batch: int,
     accumulation: int,
 ) -> Draft:
-    """Return a new descriptor for `name`, in which the text gives each source.
+    """Return a new descriptor for `name`, with the source of each value.
 
     Values for the global batch come from a published system with the same GPU and batch, else from
     the batch's reference convergence point; other variables from the same GPU's system with the
-    nearest number of nodes. `fabric` None: that of the nearest multi-node system. Raises UsageError
-    for an invalid name, and for an unknown workload, round, GPU or fabric.
+    nearest number of nodes. `fabric` None: as the nearest multi-node system. Raises UsageError for
+    an invalid name, or an unknown workload, round, GPU or fabric.
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a name; accepted: letters, digits, '.', '_' and '-'")
@@ -239,7 +239,7 @@ def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
 def _parts(
     systems: Iterable[System], workload: str, round_name: str
 ) -> list[tuple[System, SystemRound]]:
-    """Return parts with results first, AMD's before others."""
+    """Sort parts: with results first, then AMD's."""
     parts = [
         (system, system.workloads[workload][round_name])
         for system in systems

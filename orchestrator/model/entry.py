@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """The expected log value of `key`: from a variable, a fact of the descriptor, or both.
+    """The expected log value of `key`, from a variable, a fact, or both.
 
     `form` has {} for the variable's value; `value` is the fact in that form, "" if missing.
     """
@@ -72,9 +72,8 @@ class Logged:
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A host folder in the container. `host` is the complete path, None if the site gives no
-    folder: then it is `$variable/subpath` of the user who starts the bundle (no slash if `subpath`
-    is "")."""
+    """A host folder in the container. `host` is the complete path; None if the site gives no
+    folder: then it is `$variable/subpath` (no slash if `subpath` is "") where the bundle starts."""
 
     variable: str
     subpath: str
@@ -91,7 +90,7 @@ class Container:
 
     engine: str
     command: tuple[str, ...]
-    """How to call the engine, such as ("sudo", "-n", "docker"); empty: by its name."""
+    """Such as ("sudo", "-n", "docker"); empty: the engine's name."""
     privileged: bool
     devices: tuple[str, ...]
     groups: tuple[str, ...]
@@ -120,7 +119,7 @@ class EntryDocuments:
     rules: WorkloadRound
     """The workload's part of the round."""
     stack: WorkloadRound
-    """The round with the image and environment; nearly always `rules`."""
+    """The round with image and environment; mostly `rules`."""
     stack_key: Key
     accelerator: Accelerator
     host: Host | None
@@ -136,13 +135,13 @@ class EntryDocuments:
 
     @property
     def accelerator_name(self) -> str:
-        """Return the name in systems/shared/, or the title of the system's own accelerator."""
+        """Return the name in systems/shared/, or the title of an inline accelerator."""
         given = self.system.accelerator
         return given if isinstance(given, str) else self.accelerator.title
 
 
 class Fact(Generic[T]):
-    """A fact of the documents, and whether `systems show` and `systems diff` have it."""
+    """A fact of the documents, for `systems show` (`shown`) and `systems diff` (`compared`)."""
 
     def __init__(
         self, read: Callable[[EntryDocuments], T], *, shown: bool = True, compared: bool = False
@@ -163,10 +162,8 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts in display order; `values.REFS` lists those available to an `env`.
-
-    Times are minutes. Batch is 0 if missing in the descriptor.
-    """
+    """Facts in display order; `values.REFS` lists those for an `env`. Times are minutes; a missing
+    batch is 0."""
 
     documents: EntryDocuments
 
@@ -231,14 +228,13 @@ _BRACED = re.compile(r"\{(\w+)\}")
 
 
 def fact_of(facts: Facts, name: str) -> str:
-    """Return the fact with this name in `values.REFS`; "" if missing."""
+    """Return a fact by its name in `values.REFS`, or ""."""
     return str(getattr(facts, _FACT_OF_REF.get(name, name)) or "")
 
 
 @dataclass(frozen=True)
 class Entry(Facts):
-    """`env` and `rccl_env` are disjoint and together the whole environment; `rccl_env` belongs to
-    the fabric and the site's network."""
+    """`env` and `rccl_env` (of the fabric and the site's network) are disjoint."""
 
     env: Mapping[str, EnvValue]
     rccl_env: Mapping[str, EnvValue]
@@ -254,12 +250,11 @@ class Entry(Facts):
 
     @property
     def whole_env(self) -> dict[str, EnvValue]:
-        """Return `env` and `rccl_env`."""
         return {**self.env, **self.rccl_env}
 
     @property
     def requires(self) -> dict[str, str]:
-        """Return driver, rocm, nic_firmware (minimal versions) and gfx. {} for another image."""
+        """Return minimal driver, rocm and nic_firmware, and gfx; {} for another image."""
         needs = self.documents.stack.requires
         firmware = needs.nic_firmware.get(self.documents.fabric.kind) if self.nodes > 1 else None
         driver = needs.driver
@@ -277,7 +272,7 @@ class Entry(Facts):
 
     @property
     def image_gb(self) -> int:
-        """Return the image's least compressed size in GB; 0 if unknown."""
+        """Return the image's least compressed GB; 0 if unknown."""
         return 0 if self.documents.mine.image else self.documents.stack.image_gb
 
     @property
@@ -288,7 +283,7 @@ class Entry(Facts):
 
     @property
     def reaches(self) -> tuple[ReachPart, ...]:
-        """Return hosts that starting runs reach; () for another image."""
+        """Return hosts that starting runs reach."""
         if self.documents.mine.image:
             return ()
         hosts = self.documents.stack.requires.reaches
@@ -296,12 +291,11 @@ class Entry(Facts):
 
     @property
     def build(self) -> BuildPart | None:
-        """Return how to build the image, if no registry has it."""
+        """Return how to build an image that no registry has."""
         return None if self.documents.mine.image else self.documents.stack.build
 
     @property
     def run_timeout_s(self) -> int:
-        """Return a run's limit in seconds."""
         return round(60 * (self.site.limits.run_timeout_minutes or self.minutes_per_run))
 
     @property
@@ -315,12 +309,12 @@ class Entry(Facts):
 
     @property
     def pass_env(self) -> tuple[str, ...]:
-        """Return names of the submitter's variables (secrets); their values are never written."""
+        """Return names of the submitter's variables (secrets): values are never written."""
         return tuple(dict.fromkeys([*self.site.pass_env, *self.needs_env]))
 
     @property
     def needs_env(self) -> dict[str, str]:
-        """Return the submitter's variables that the program needs, with their use."""
+        """Return the program's variables from the submitter, with their use."""
         return {} if self.is_offline else dict(self.documents.stack.needs_env)
 
     @property
@@ -345,8 +339,8 @@ class Entry(Facts):
 
     @property
     def logged_submitter(self) -> tuple[str, str]:
-        """Return the organisation that logs will name, and its variable; "" if unknown here."""
-        variable = next((one.env for one in self.logged if one.key == "submission_org"), "")
+        """Return the logs' organisation and its variable; "" if unknown here."""
+        variable = next((part.env for part in self.logged if part.key == "submission_org"), "")
         value = self.whole_env.get(variable)
         return value.text if isinstance(value, Text) else "", variable
 
@@ -358,7 +352,7 @@ class Entry(Facts):
         )
 
     def facts(self, want: Callable[[Fact[Any]], bool]) -> dict[str, Any]:
-        """Return facts accepted by `want`, in display order."""
+        """Return accepted facts, in display order."""
         return {
             name: getattr(self, name)
             for name, fact in vars(Facts).items()
@@ -366,6 +360,6 @@ class Entry(Facts):
         }
 
     def with_document(self, name: str, **values: Any) -> Entry:
-        """Replace `values`, unchecked, in the document called `name`."""
+        """Replace values, unchecked, in the document called `name`."""
         changed = getattr(self.documents, name).model_copy(update=values)
         return replace(self, documents=replace(self.documents, **{name: changed}))

@@ -1,12 +1,11 @@
 """`extends`: a workload, preparation or round starts from another, merged key by key.
 
-Mappings merge; other values replace inherited values, and null removes a key. Each key remembers
-its document and line.
+Mappings merge; other values replace, and null removes a key. Each key keeps its document and line.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.model.source import Document, Key, shown
 
@@ -18,13 +17,13 @@ _OF_THE_ROUND_ALONE = ("source", "note", EXTENDS)
 
 
 def overlaid(base: Document, mine: Document) -> Document:
-    """Put `mine` over all of `base`, which is resolved already."""
-    merged = Document(mine.path, problems=mine.problems)
+    """Put `mine` over all of the resolved `base`."""
     inherited = {name: value for name, value in base.data.items() if name != EXTENDS}
     replaced = [("rounds", name) for name in _extending(mine)]
-    merged.data = _merge(merged, base, inherited, mine, mine.data, (), (), tuple(replaced))
-    merged.lines[()] = mine.lines.get((), 1)
-    return merged
+    origins = _Origins({}, {})
+    data = _merge(origins, base, inherited, mine, mine.data, (), (), tuple(replaced))
+    origins.lines[()] = mine.lines.get((), 1)
+    return Document(mine.path, data, origins.lines, mine.problems, origins.homes)
 
 
 def with_rounds(document: Document) -> Document:
@@ -88,16 +87,24 @@ def _resolved(
     inherited = {
         part: value for part, value in rounds[base].items() if part not in _OF_THE_ROUND_ALONE
     }
-    merged = Document(
-        document.path, document.data, dict(document.lines), document.problems, dict(document.homes)
-    )
-    part = _merge(merged, document, inherited, document, rounds[name], ("rounds", base), key)
-    merged.data = {**document.data, "rounds": {**rounds, name: part}}
-    return merged
+    origins = _Origins(dict(document.lines), dict(document.homes))
+    part = _merge(origins, document, inherited, document, rounds[name], ("rounds", base), key)
+    data = {**document.data, "rounds": {**rounds, name: part}}
+    return Document(document.path, data, origins.lines, document.problems, origins.homes)
+
+
+class _Origins(NamedTuple):
+    """`lines` and `homes` of a merged Document."""
+
+    lines: dict[Key, int]
+    homes: dict[Key, tuple[Document, Key]]
+
+    def note(self, key: Key, origin: tuple[Document, Key]) -> None:
+        self.lines[key], self.homes[key] = 0, origin
 
 
 def _merge(
-    merged: Document,
+    origins: _Origins,
     base: Document,
     inherited: Any,
     mine: Document,
@@ -107,31 +114,31 @@ def _merge(
     replaced: tuple[Key, ...] = (),
 ) -> Any:
     if not (isinstance(inherited, dict) and isinstance(given, dict)) or key in replaced:
-        _adopt(merged, mine, given, key, key)
+        _adopt(origins, mine, given, key, key)
         return given
-    merged.lines[key], merged.homes[key] = 0, mine.origin(key)
+    origins.note(key, mine.origin(key))
     data: dict[str, Any] = {}
     keeps_null = bool(key) and key[-1] in _ENVIRONMENTS and len(key) > 1
     for name in dict.fromkeys([*inherited, *given]):
         here, there = (*key, name), (*base_key, name)
         if name not in given:
-            _adopt(merged, base, inherited[name], there, here)
+            _adopt(origins, base, inherited[name], there, here)
             data[name] = inherited[name]
         elif given[name] is None and name in inherited and not keeps_null:
             continue
         elif name not in inherited:
-            _adopt(merged, mine, given[name], here, here)
+            _adopt(origins, mine, given[name], here, here)
             data[name] = given[name]
         else:
             data[name] = _merge(
-                merged, base, inherited[name], mine, given[name], there, here, replaced
+                origins, base, inherited[name], mine, given[name], there, here, replaced
             )
     return data
 
 
-def _adopt(merged: Document, source: Document, value: Any, there: Key, here: Key) -> None:
-    """Record `value`, and all below it, as coming from `there` in `source`."""
-    merged.lines[here], merged.homes[here] = 0, source.origin(there)
+def _adopt(origins: _Origins, source: Document, value: Any, there: Key, here: Key) -> None:
+    """Record `value`, and all below it, as from `there` in `source`."""
+    origins.note(here, source.origin(there))
     items = (
         value.items()
         if isinstance(value, dict)
@@ -140,7 +147,7 @@ def _adopt(merged: Document, source: Document, value: Any, there: Key, here: Key
         else ()
     )
     for name, part in items:
-        _adopt(merged, source, part, (*there, name), (*here, name))
+        _adopt(origins, source, part, (*there, name), (*here, name))
 
 
 def chain_text(documents: list[Document]) -> str:

@@ -46,8 +46,7 @@ _SBATCH_OWNED = (
 )
 
 
-# A container lives as long as its input is open, is found by its name and labels, and is removed at
-# its end.
+# A container lives as long as its input, is found by name and labels, and is removed at its end.
 _RUN_OWNED = (
     "--name",
     "--detach",
@@ -79,7 +78,7 @@ def matching(pattern: re.Pattern[str], meaning: str) -> AfterValidator:
 
 
 def parse_each(raw: dict[str, Any], parse: Callable[[str, Any], tuple[Any, str]]) -> dict[str, Any]:
-    """Parse a mapping's items; report all problems, each under its key."""
+    """Parse a mapping's items; report each problem under its key."""
     parsed, errors = {}, []
     for key, value in raw.items():
         parsed[key], problem = parse(key, value)

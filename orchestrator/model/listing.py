@@ -1,7 +1,7 @@
 """The lines of `orchestrator systems`, prepared for the shipped catalogue.
 
-Reading and checking all documents takes ten times as long as printing. generated/systems.json
-(`make reference`) has the lines and a digest of their documents; if it differs, they are read.
+Reading all documents takes ten times as long as printing. generated/systems.json (`make reference`)
+has the lines and a digest of their documents; if it differs, they are read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def line(system: System) -> dict[str, Any]:
 
 
 def shipped() -> list[dict[str, Any]] | None:
-    """Return the shipped lines by name; None if the documents differ from the index."""
+    """Return the shipped lines; None if the documents differ from the index."""
     try:
         with open(generated_file(INDEX), encoding="utf-8") as file:
             index = json.load(file)

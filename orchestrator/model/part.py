@@ -17,7 +17,7 @@ KINDS = (
     "tuning",
     "tuning_choice",
 )
-"""Of documents, as their key `kind` says."""
+"""Values of a document's key `kind`."""
 
 
 class DocumentPart(BaseModel):
@@ -28,6 +28,6 @@ class DocumentPart(BaseModel):
 
 @dataclass(frozen=True)
 class NameOr:
-    """Marks a field with a shared fact's name, or the fact itself."""
+    """Marks a field with a shared fact's name, or the fact."""
 
     model: type[DocumentPart]

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 ACKNOWLEDGED = "prerequisites"
 DATA = "data"
-"""In the site's `acknowledged`: start sets without prerequisites, or without checking data
-folders."""
+"""In the site's `acknowledged`: start sets without prerequisites, or with unchecked data."""
 
 
 class UnmetNeed(NamedTuple):
@@ -79,8 +78,8 @@ def needs(entry: Entry, environment: Mapping[str, str]) -> Iterator[UnmetNeed]:
 
 
 def _mount(entry: Entry, part: PrerequisitePart) -> Fix | None:
-    """Return the command that mounts a prerequisite; None if only the user knows its content and
-    its place. A config is written first, unless it is next to the sets already."""
+    """Return the command that mounts a prerequisite; None if only the user knows its content. A
+    config is written first, unless it is next to the sets."""
     site = entry.site
     if entry.container.engine == "none" or part.mounted == entry.code_dir:
         return Fix(first=("config", "--set", f"code.{entry.workload}"))
@@ -113,8 +112,7 @@ def _missing_folders(entry: Entry, environment: Mapping[str, str]) -> Iterator[U
 
 
 def unnamed_folders(entry: Entry, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return variable -> likely_folder() of the data that neither site file nor environment
-    names."""
+    """Return variable -> likely_folder() of data named by neither site file nor environment."""
     site, workload = entry.site, entry.workload
     return {
         name: likely_folder(site, workload, name, environment)
@@ -125,8 +123,8 @@ def unnamed_folders(entry: Entry, environment: Mapping[str, str]) -> dict[str, s
 
 
 def likely_folder(site: Site, workload: str, name: str, environment: Mapping[str, str]) -> str:
-    """Return the folder in the site file or the environment's variable, else an existing folder
-    named after the workload, next to the site's other data or its sets, else ""."""
+    """Return the folder of site file or environment, else an existing folder named after the
+    workload, next to the site's other data or its sets, else ""."""
     named = site.data.get(workload, {}).get(name) or environment.get(name, "")
     if os.path.isabs(named) and not _surely_missing(named):
         return named
@@ -139,22 +137,22 @@ def likely_folder(site: Site, workload: str, name: str, environment: Mapping[str
 
 
 def name_folders(workload: str, folders: Mapping[str, str]) -> UnmetNeed:
-    """Return the need of a site file without the data folders of a workload. `folders`: variable ->
-    folder, "" if unknown: then the user is asked, as the data may be anywhere. A download to a
-    guessed place would neither find them nor set the key."""
+    """Return the need of a site file without a workload's data folders. `folders`: variable ->
+    folder, "" if unknown: then the user is asked, as a download to a guessed place would neither
+    find the data nor set the key."""
     keys = {f"data.{workload}.{variable}": folder for variable, folder in folders.items()}
     text = f"the site file names no folder for {' and '.join(keys)}"
     if all(keys.values()):
-        words = [("--override", f"{key}={folder}") for key, folder in keys.items()]
+        options = [("--override", f"{key}={folder}") for key, folder in keys.items()]
         remedy = "--override names it for one command, `orchestrator config --set` for all"
-        return UnmetNeed(DATA, text, remedy, True, Fix(options=tuple(chain(*words))))
-    words = [("--set", key) for key in keys]
+        return UnmetNeed(DATA, text, remedy, True, Fix(options=tuple(chain(*options))))
+    options = [("--set", key) for key in keys]
     remedy = "the command below asks for it"
-    return UnmetNeed(DATA, text, remedy, True, Fix(first=("config", *chain(*words))))
+    return UnmetNeed(DATA, text, remedy, True, Fix(first=("config", *chain(*options))))
 
 
 def near_folder(folder: str) -> str:
-    """Return an existing folder whose path differs in one similar name, or ""."""
+    """Return an existing folder that differs in a single similar name, or ""."""
     missing = Path(folder)
     with suppress(OSError):
         path = next(path for path in (missing, *missing.parents) if path.parent.is_dir())
@@ -165,9 +163,8 @@ def near_folder(folder: str) -> str:
 
 
 def find_data(site: Site, workload: str, variable: str, missing: str) -> Fix:
-    """Return the command for a missing folder of the data, or a part of it: the typed one with a
-    near folder, else the one that shows which parts are missing. A preparation would download into
-    a mistyped path."""
+    """Return the command for a missing folder of data, or part of it: the typed command with a near
+    folder, else a check of the parts. A preparation would download into a mistyped path."""
     key = f"data.{workload}.{variable}"
     folder = site.data.get(workload, {}).get(variable, missing)
     folder = folder if PurePosixPath(missing).is_relative_to(folder) else missing
@@ -177,8 +174,8 @@ def find_data(site: Site, workload: str, variable: str, missing: str) -> Fix:
 
 
 def _surely_missing(folder: str) -> bool:
-    """Return whether a folder is missing though its file system is mounted here. Above a folder
-    that only nodes have, another is missing, too, or a mount point has no mount."""
+    """Return whether a folder is missing in a file system mounted here: above a folder that only
+    nodes have, another is missing, too, or a mount point has no mount."""
     above = PurePosixPath(folder).parent
     if os.path.lexists(folder) or not os.path.isdir(above):
         return False
@@ -195,7 +192,7 @@ def refusals(entry: Entry, environment: Mapping[str, str]) -> Iterator[UsageErro
 
 
 def missing_data(entry: Entry) -> str:
-    """Return missing files, `a, b, c and 2 more`, or "". Skip folders invisible from here."""
+    """Return missing files, `a, b, c and 2 more`, or ""; skip folders invisible here."""
     folders = entry.site.data.get(entry.workload, {})
     seen = {name: Path(folder) for name, folder in folders.items() if os.path.isdir(folder)}
     paths = [
@@ -207,7 +204,7 @@ def missing_data(entry: Entry) -> str:
 
 
 def build_advice(entry: Entry) -> str:
-    """Return how to build an image that no registry has; "" for other images."""
+    """Return how to build an image that no registry has, or ""."""
     build = entry.build
     if build is None:
         return ""

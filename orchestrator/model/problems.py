@@ -14,7 +14,7 @@ P = TypeVar("P", bound=DocumentPart)
 
 
 def validate(document: Document, model: type[P]) -> P | None:
-    """Build `model`; on errors report all in the document and return None."""
+    """Build `model`; report errors in the document and return None."""
     if _other_kind(document, model):
         return None
     try:

@@ -1,8 +1,7 @@
 """Values enter shell scripts only through here.
 
 Templates print only `Shell` text and whole numbers: `only_quoted`, the environment's `finalize`
-hook, refuses everything else. So a template without a filter fails in the first test that renders
-it.
+hook, refuses everything else, so a template without a filter fails in its first test.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class Shell(str):
 
 
 def quote(value: object) -> Shell:
-    """Return a bash word that expands to exactly the text of `value`, for any characters.
+    """Return a bash word that expands to exactly `value`, for any characters.
 
     Raises RenderError for NUL, which no shell word and no environment can hold.
     """

@@ -43,10 +43,9 @@ def json_schema(kind: str) -> dict[str, Any]:
 
 
 def _allow_extending(schema: dict[str, Any]) -> None:
-    """If a workload extends another, require only its kind and name. Its rounds may be inherited,
-    so they require no key."""
-    own = ["kind", "name", "extends"]
-    schema["anyOf"] = [{"required": schema["required"]}, {"required": own}]
+    """If a workload extends another, require only its kind and name, and no key of its rounds."""
+    common = ["kind", "name", "extends"]
+    schema["anyOf"] = [{"required": schema["required"]}, {"required": common}]
     schema["required"] = ["kind", "name"]
     del schema["$defs"]["WorkloadRound"]["required"]
 
@@ -58,13 +57,13 @@ def _described(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def descriptions(model: type[DocumentPart]) -> dict[str, str]:
-    """Return key -> the text below it, as a single line."""
+    """Return key -> the text below it, in a line."""
     return _texts(sys.modules[model.__module__]).get(model.__name__, {})
 
 
 @cache
 def _texts(module: Any) -> dict[str, dict[str, str]]:
-    """Read the source on demand, as it would slow every command that reads a document."""
+    """Read the source on demand: it would slow every reader of documents."""
     texts: dict[str, dict[str, str]] = {}
     for statement in ast.parse(inspect.getsource(module)).body:
         if isinstance(statement, ast.ClassDef):

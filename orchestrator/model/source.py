@@ -1,8 +1,8 @@
-"""Read YAML with the file and line of every value, for later messages.
+"""Read YAML with the file and line of every value, for messages.
 
-Only mappings, lists and scalars are accepted. Anchors, aliases, merge keys, tags and repeated keys
-are refused (shared values belong in the workload's rounds and in systems/shared/). Scalars follow
-YAML 1.2: `off` and `no` are text; `60:00:00` is text, not a number in base 60.
+Anchors, aliases, merge keys, tags and repeated keys are refused (shared values belong in the
+workload's rounds and in systems/shared/). Scalars follow YAML 1.2: `off`, `no` and `60:00:00` are
+text.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _WORDS = {
 
 
 class Problem(NamedTuple):
-    """A problem in a document, or in an option (line 0). `key` is in the form of `key_text`; "" is
-    the document, or the option's whole value."""
+    """A problem in a document, or an option (line 0). `key`: as by `key_text`; "" is the document,
+    or the option's whole value."""
 
     path: str
     line: int
@@ -71,20 +71,18 @@ class Document:
     """The option that gave them."""
 
     def origin(self, key: Key) -> tuple[Document, Key]:
-        """Return the document and key where `key` was written; a missing key counts as its nearest
-        existing parent."""
+        """Return the document and key where `key`, or its nearest existing parent, was written."""
         while key and key not in self.lines:
             key = key[:-1]
         return self.homes.get(key, (self, key))
 
     def line(self, key: Key) -> int:
-        """Return the line of `key`, or of its nearest existing parent."""
         home, there = self.origin(key)
         return home.lines.get(there, 1)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The file, and those that it extends."""
+        """Return the file, and those that it extends."""
         return tuple(dict.fromkeys([self.path, *(home.path for home, _ in self.homes.values())]))
 
     def add(self, key: Key, text: str) -> None:
@@ -101,6 +99,17 @@ class Document:
             text = f"{text} (inherited by {shown(self.path)})"
         self.problems.append(Problem(shown(home.path), self.line(key), key_text(key), text))
 
+    def put(self, key: Key, value: Any, option: str) -> None:
+        """Replace a value by that of a command line's `option`."""
+        below = self.data
+        for part in key[:-1]:
+            if not isinstance(below.get(part), dict):
+                below[part] = {}
+            below = below[part]
+        below[key[-1]] = value
+        self.typed.append(key)
+        self.option = option
+
     def check(self, hint: str = "") -> None:
         """Raise DescriptorError with every problem so far, by line."""
         if self.problems:
@@ -111,8 +120,8 @@ class Document:
 
 
 def problems_with_place(problems: Sequence[Problem], hint: str) -> DescriptorError:
-    """Return the error that ends in the command for its first problem: it opens the place. Problems
-    of files that are missing, unreadable or shipped come last."""
+    """Return the error with the command that opens its first problem. Problems of missing,
+    unreadable or shipped files come last."""
     problems = sorted(problems, key=lambda problem: not _is_editable(problem))
     first, fix = problems[0], None
     if _is_editable(first):
@@ -121,7 +130,7 @@ def problems_with_place(problems: Sequence[Problem], hint: str) -> DescriptorErr
 
 
 def _is_editable(problem: Problem) -> bool:
-    path = Path(os.path.realpath(problem.path))  # which does not raise for links in a circle
+    path = Path(os.path.realpath(problem.path))  # never raises, even for circles of links
     shipped = (data_dir(kind).resolve() for kind in ("systems", "workloads"))
     inside = any(path.is_relative_to(folder) for folder in shipped)
     return path.is_file() and os.access(path, os.R_OK) and not inside
@@ -154,14 +163,13 @@ def _printable(part: str) -> str:
 
 
 def read(path: Path) -> Document:
-    """Read a mapping. Raises DescriptorError if the file is unreadable, no YAML, or not exactly one
-    mapping."""
+    """Read a mapping. Raises DescriptorError for anything else."""
     document = Document(path)
     return _parsed(document, _text(document))
 
 
 def parsed(path: Path, text: str) -> Document:
-    """Return what read() returns if the file holds `text`."""
+    """Parse `text` as the content of `path`."""
     return _parsed(Document(path), text)
 
 
@@ -176,21 +184,12 @@ def _parsed(document: Document, text: str) -> Document:
 def override(
     document: Document, given: Iterable[tuple[str, str]], option: str = "--override"
 ) -> None:
-    """Replace values: `a.b` and YAML, such as `[x, y]`. Raises DescriptorError if a value is no
-    YAML."""
-    document.option = option
+    """Replace values: `a.b` and YAML, such as `[x, y]`. Raises DescriptorError."""
     for name, text in given:
-        key: Key = tuple(name.split("."))
         value = Document(Path(f"{option} {name}"))
         _build(value, text)
         value.check()
-        below = document.data
-        for part in key[:-1]:
-            if not isinstance(below.get(part), dict):
-                below[part] = {}
-            below = below[part]
-        below[key[-1]] = value.data
-        document.typed.append(key)
+        document.put(tuple(name.split(".")), value.data, option)
 
 
 def folders_in(document: Document) -> list[Path]:
@@ -283,7 +282,7 @@ _UNCLOSED = {
     "while scanning a quoted scalar": "the text that starts here lacks its closing quote",
     "while scanning a simple key": "this line is no `key: value`; the `:` is missing",
 }
-"""The parser's context -> problem of the line where it starts; the parser notices it later."""
+"""The parser's context -> problem of its first line; the parser notices it later."""
 
 
 def _syntax(error: Any, text: str, line: int) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""Check a user's document of any kind without composing it."""
+"""Check a document of any kind without composing it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def validate_file(
 ) -> tuple[str, list[str]]:
     """Return kind and warnings of the document at `path`.
 
-    `ruleset_problem` returns why no set can be scored by a ruleset, or ""; `profile_problem` why a
-    tuning profile cannot be used. `others` are kinds of other parts, with the functions that check
-    them. Raises DescriptorError with every problem.
+    `ruleset_problem` returns why a ruleset cannot score a set, or ""; `profile_problem` why a
+    tuning profile cannot be used. `others`: further kinds, with their checks. Raises
+    DescriptorError with every problem.
     """
     document = read(path)
     kind = document.data.get("kind")

@@ -61,7 +61,7 @@ REFS = (
 )
 
 RUN_REFS = ("node_rank", "nodes", "gpus_per_node", "world_size", "master", "port")
-"""Names in braces in a `launch`, known at the start of a run. `world_size`: all nodes' GPUs."""
+"""Names in braces in a `launch`. `world_size`: all nodes' GPUs."""
 
 NETWORK_NAMES = (
     "NCCL_IB_HCA",
@@ -70,8 +70,8 @@ NETWORK_NAMES = (
     "GLOO_SOCKET_IFNAME",
     "NCCL_IB_DISABLE",
 )
-"""Variables that differ between sites and nodes: set by the user or the site, or detected on the
-node. Never empty: to RCCL an empty NCCL_IB_HCA is a list without devices."""
+"""Variables that differ between sites and nodes: given, or detected on the node. Never empty: to
+RCCL an empty NCCL_IB_HCA is a list without devices."""
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET = re.compile(
@@ -94,8 +94,8 @@ LOGIN_HINT = (
     "its name into the site's `pass_env` list"
 )
 
-# Set by the loop, per set or per run. MASTER_ADDR, MASTER_PORT and NODE_RANK are not here:
-# published single-node configs export defaults, which the loop overrides per run.
+# Not MASTER_ADDR, MASTER_PORT and NODE_RANK: published single-node configs export defaults, which
+# the loop overrides per run.
 OWNED_BY_THE_LOOP = {
     "NEXP": "the number of runs is given with --nexp (NEXP in the environment of a bundle)",
     "SEED": "every run and attempt gets its own seed from the set's root seed",
@@ -127,7 +127,7 @@ def secret_problem(name: str) -> str:
 
 
 def value_problem(text: str) -> str:
-    """Return the problem of a literal value, or ""; it never quotes the value."""
+    """Return the problem of a value, without quoting it, or ""."""
     if "\0" in text:
         return "the value contains a NUL byte, which no environment can hold"
     if _LOGIN.search(text):

@@ -42,10 +42,9 @@ class Allocation:
         return sizes | ({"CHANGES": "flag"} if self.allow_changes else {})
 
     def options(self, record: SetRecord, layout: Layout, missing: int) -> tuple[str, ...]:
-        """Return scheduler options that win over job.sh's.
+        """Return scheduler options, which replace job.sh's: nodes avoided there are named again.
 
-        `missing`: remaining runs. An option replaces job.sh's, so nodes avoided there are named
-        again.
+        `missing`: remaining runs.
         """
         script = options_in(Findings().text(layout.bundle / "job.sh"))
         nodes, minutes = self._size(record, layout, script.minutes, missing)
@@ -61,8 +60,8 @@ class Allocation:
         return (*changed, *self.further)
 
     def refuse_too_few(self, record: SetRecord, layout: Layout, missing: int) -> None:
-        """Raise UsageError if the partition has too few nodes without those of `exclude`. Nothing
-        is refused without an answer of Slurm, or if other options decide on the partition."""
+        """Raise UsageError if the partition has too few nodes without `exclude`; not without an
+        answer of Slurm, or if other options choose the partition."""
         script = options_in(Findings().text(layout.bundle / "job.sh"))
         nodes = self._size(record, layout, script.minutes, missing)[0] or script.nodes
         if not self.exclude or not nodes or limit_may_differ(self.further):
@@ -104,8 +103,8 @@ class Allocation:
 def longer(limit: int, before: int, now: int) -> int:
     """Return the minutes for `now` consecutive runs, 0 if `limit` is enough.
 
-    `before`: the runs of that limit, (`before` + 1) x minutes (render/job_time.py); in earlier
-    bundles 5 + `before` x minutes. A limit from the site stays.
+    `before`: the runs of `limit`, (`before` + 1) x minutes (render/job_time.py); in earlier bundles
+    5 + `before` x minutes. A limit from the site stays.
     """
     if now <= before:
         return 0
@@ -117,8 +116,8 @@ def longer(limit: int, before: int, now: int) -> int:
 
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
-    """Return `nodelist` (names, or Slurm's short form) without `avoided`. Raises UsageError if
-    nothing is left."""
+    """Return `nodelist` (names, or Slurm's short form) without `avoided`. Raises UsageError for an
+    empty result."""
     wanted = [name for text in nodelist for name in expand(text)]
     left = [name for name in wanted if name not in set(avoided)]
     if wanted and not left:

@@ -1,6 +1,6 @@
-"""The bundle that a set's next job runs: as it was declared, or with edits that were accepted.
+"""The bundle of a set's next job: as declared, or with accepted edits.
 
-A deleted file is no edit: it is put back as it was declared, from the archives of earlier jobs.
+A deleted file is no edit: it is put back as declared, from the archives of earlier jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.words import quoted
 
 
 def check_bundle(run_set: RunSet, nexp: int = 0) -> None:
-    """Raise SetError if the bundle that the set was declared with is missing."""
+    """Raise SetError if the set's declared bundle is missing."""
     if SetEvidence(run_set.layout.root).bundle_problem:
         raise SetError(
             f"the bundle of {run_set.name} is missing, which its jobs run: {run_set.layout.bundle}",
@@ -44,7 +44,7 @@ def _from_elsewhere(run_set: RunSet, nexp: int = 0) -> str:
 
 
 def is_declared(run_set: RunSet) -> bool:
-    """Return whether the set has the bundle that it was declared with, without any edit."""
+    """Return whether the set has its declared bundle, without any edit."""
     folder, sha256 = run_set.layout.bundle, run_set.record.bundle_sha256
     try:
         return not sha256 or not bundle.changed(bundle.hashes(folder), folder, sha256)
@@ -56,10 +56,9 @@ def verified_bundle(
     run_set: RunSet, *, edited: bool, nexp: int = 0, world: World
 ) -> Program | None:
     """Return the set's bundle, read once and verified, with its archive (not in older versions);
-    None for a set declared without one.
+    None for a set without one.
 
-    Raises SetError if a file is missing, or differs from the declared bundle; with `edited`, record
-    that as accepted.
+    Raises SetError for missing and edited files; with `edited`, record edits as accepted.
     """
     layout = run_set.layout
     check_bundle(run_set)
@@ -69,9 +68,9 @@ def verified_bundle(
         contents = dict(walk(layout.bundle))
         program = Program({name: text for name, text in contents.items() if text is not None})
         if sha256 := run_set.record.bundle_sha256:
-            found = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
+            hashes = dict.fromkeys(contents, "no file") | bundle.hashes_of(program.files)
             made = program.files.get(bundle.MANIFEST, b"")
-            now = bundle.changed_from(made, found, sha256)
+            now = bundle.changed_from(made, hashes, sha256)
             _compare(run_set, now, edited=edited, nexp=nexp, world=world)
         return keep(program, layout, world.files) if LOADER in program.files else program
     except HeldError as held:
@@ -88,8 +87,7 @@ def verified_bundle(
 def _compare(
     run_set: RunSet, now: dict[str, str], *, edited: bool, nexp: int, world: World
 ) -> None:
-    """Raise SetError for missing files and unaccepted edits; with `edited`, accept the edits.
-    Raises HeldError, OSError."""
+    """Raises SetError, HeldError, OSError."""
     root = run_set.layout.root
     accepted = bundle.accepted(ledger.read(root, world.files)[0])
     missing, other = bundle.unexpected(now, accepted)
@@ -106,7 +104,7 @@ def _compare(
 
 
 def lost(run_set: RunSet, files: list[str]) -> str:
-    """Return a sentence about deleted files that cannot be put back."""
+    """Describe deleted files that cannot be put back."""
     verb = "is" if len(files) == 1 else "are"
     return (
         f"{bundle.named(files)} of the bundle of {run_set.name} {verb} missing, and no job's "
@@ -115,8 +113,8 @@ def lost(run_set: RunSet, files: list[str]) -> str:
 
 
 def put_back(run_set: RunSet, note: Callable[[str], object], world: World = THIS) -> list[str]:
-    """Put the bundle's deleted files back as they were declared; `note` gets a line that names
-    them. Return the files that no archive has.
+    """Put the bundle's deleted files back as declared, and `note` their names. Return the files
+    that no archive has.
 
     The set declares the manifest's hash, and the manifest those of the other files, wherever an
     archive comes from. A deletion that was accepted when the set was declared stays. Raises
@@ -155,19 +153,21 @@ def _deleted(run_set: RunSet, files: Files) -> dict[str, str]:
         for name, sha in declared.items()
         if accepted.get(name) != ""
         and not files.has_name(folder / name)
-        and is_inside(folder / name, folder)  # not through a link that somebody has put there
+        and is_inside(folder / name, folder)  # not through a link of somebody
     }
 
 
 def _manifest(run_set: RunSet, files: Files) -> bytes:
-    """Return the declared manifest, from an archive if the bundle's is deleted or edited; b"" if
-    no place has it. Raises OSError."""
-    layout, found = run_set.layout, list[bytes]()
+    """Return the declared manifest, of the bundle or an archive; b"" if both lack it. Raises
+    OSError."""
+    layout, contents = run_set.layout, list[bytes]()
     with suppress(OSError):
-        found.append(files.read_bytes(layout.bundle / bundle.MANIFEST))
+        contents.append(files.read_bytes(layout.bundle / bundle.MANIFEST))
     archived = (content for _, content in _archived(layout, [bundle.MANIFEST], files))
     sha256 = run_set.record.bundle_sha256
-    is_declared = (it for it in chain(found, archived) if hashlib.sha256(it).hexdigest() == sha256)
+    is_declared = (
+        it for it in chain(contents, archived) if hashlib.sha256(it).hexdigest() == sha256
+    )
     return next(is_declared, b"")
 
 
@@ -181,7 +181,7 @@ def _archived(layout: Layout, wanted: Collection[str], files: Files) -> Iterator
 
 
 def _put(layout: Layout, name: str, content: bytes, world: World) -> None:
-    """Write a file into the bundle, for the readers of the bundle alone. Raises OSError."""
+    """Write a file for the readers of the bundle alone. Raises OSError."""
     files, path = world.files, layout.bundle / name
     umask = world.umask(0o077)
     temporary = Path(files.temporary(layout.root / path.name))

@@ -15,7 +15,7 @@ def cancel(
 ) -> dict[str, bool]:
     """End every live job of the set; return {job id: whether it has ended}.
 
-    Takes no lock: a set must be cancellable while another controller hangs. Raises SchedulerError,
+    Takes no lock: another controller may hang. Raises SchedulerError,
     SchedulerUnknown, and SetError for a copy of a set.
     """
     refuse_copy(run_set)

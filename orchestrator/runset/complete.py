@@ -24,9 +24,8 @@ def settle_complete_set(
 ) -> None:
     """Settle the remains of killed jobs and commands in a set without missing runs.
 
-    Attempts and results that the ledger lacks are not added to it: only jobs do that. `note` gets a
-    line if the last job's state changes, if a live process holds the set, or if the storage
-    refuses. Needs the controller's lock.
+    Only jobs add attempts and results to the ledger. `note` gets a line if the last job's state
+    changes, a live process holds the set, or the storage refuses. Needs the controller's lock.
     """
 
     def sees(job_id: str) -> bool | None:
@@ -71,8 +70,8 @@ def _remove_ledger_lock(folder: Folder) -> None:
 
 
 def _close_jobs(folder: Folder, note: Callable[[str], object]) -> None:
-    """Close the records of dead jobs. The last job has completed the set, whatever ended it. Raises
-    FolderError, OSError."""
+    """Close the records of dead jobs; the last job has completed the set. Raises FolderError,
+    OSError."""
     layout, evidence = folder.layout, SetEvidence(folder.layout.root)
     names = set(folder.files.names(layout.jobs)) if evidence.jobs else set()
     for job in evidence.jobs:

@@ -1,4 +1,4 @@
-"""A new set: its id, record and folder, which appears complete or not at all."""
+"""A new set: record and folder, which appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def describe(
     created_by: str = "controller",
     world: World = THIS,
 ) -> SetRecord:
-    """Return the record of a new set. A rehearsed set's name shows that."""
+    """Return the record of a new set; a rehearsal's name shows that."""
     set_id = new_set_id(entry.system, entry.workload, world)
     if created_by == REHEARSAL:
         set_id = f"{REHEARSAL}-{set_id}"
@@ -71,8 +71,8 @@ def describe(
 
 
 def needed_names(entry: Entry) -> list[str]:
-    """Return the submitter's variables that a set needs: the site's pass_env, the webhook's
-    address, and data folders missing in the site file."""
+    """Return variables of the submitter: the site's pass_env, the webhook's address, and data
+    folders missing in the site file."""
     webhook = [entry.site.notify.webhook] if entry.site.notify.webhook else []
     return sorted(
         {
@@ -92,8 +92,8 @@ def create(
 ) -> Layout:
     """Create the set's folder below `log_dir`.
 
-    `bundle`: relative path -> content, from render_bundle(); `group` may continue the set. Raises
-    SetError if it cannot be written; nothing is left then.
+    `bundle`: relative path -> content; `group` may continue the set. Raises SetError; nothing is
+    left then.
     """
     final = log_dir / record.set_id
     files = world.files
@@ -132,10 +132,9 @@ def create(
 
 
 def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
-    """Return this user's newest set with this `record` and its bundle that never had a job.
+    """Return this user's newest set with this `record` and bundle that never had a job.
 
-    A set that somebody is about to submit is left alone: its lock and submission exist in
-    milliseconds.
+    A set about to be submitted is left alone: its lock and submission exist in milliseconds.
     """
     for root in set_folders(log_dir):
         if not root.name.startswith(f"{record.system}-{record.workload}-"):
@@ -172,11 +171,11 @@ def discard(run_set: RunSet, world: World = THIS) -> None:
 
 
 def _untried(evidence: SetEvidence) -> bool:
-    """True if no submission of the set can ever make a job."""
+    """True if no submission can ever make a job."""
     return (
         not evidence.jobs
         and not evidence.tried
-        and all(one.state == "refused" for one in evidence.submissions)
+        and all(submission.state == "refused" for submission in evidence.submissions)
     )
 
 
@@ -195,7 +194,7 @@ def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
 
 
 def unwritable(error: OSError, what: str, log_dir: Path) -> SetError:
-    """Return an error that starts with `what`, with the remedy for its reason."""
+    """Return an error with the remedy for its reason."""
     folder = quoted(log_dir)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SetError(

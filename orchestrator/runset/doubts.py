@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import Fix
-from orchestrator.mllog.rounds import requires_key
+from orchestrator.mllog.rounds import requires_key, ruleset_problem
 from orchestrator.render.job_time import job_time
 from orchestrator.scheduler.slurm_nodes import minutes_of
 from orchestrator.words import duration
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
 
 PROOF = "cache_clear"
-"""The launcher's record of dropped caches; of the programs, llama2 and llama31_8b of round 6.0
-write it themselves."""
+"""The launcher's record of dropped caches; llama2 and llama31_8b of round 6.0 write it
+themselves."""
 _MINUTES_AND_SECONDS = re.compile(r"[0-9]+:[0-9]{2}")
 
 
@@ -28,6 +28,14 @@ class Doubt(NamedTuple):
     text: str
     fix: Fix
     """For `submit`."""
+
+
+def refuse_unscorable(entry: Entry) -> None:
+    """Raise DescriptorError for a ruleset that cannot score a set."""
+    if problem := ruleset_problem(entry.ruleset):
+        document = entry.documents.workload_document
+        document.add(("rounds", entry.round, "ruleset"), problem)
+        document.check()
 
 
 def doubts(entry: Entry) -> Iterator[Doubt]:

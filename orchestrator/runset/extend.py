@@ -1,7 +1,7 @@
 """More runs for a set: declared in its ledger first, then in its set.json.
 
-Earlier seeds stay: they follow from the root seed and a run's number. The bundle stays, too: NEXP
-reaches its job by the environment.
+Seeds follow from the root seed and a run's number, so earlier ones stay. The bundle stays, too:
+NEXP reaches its job by the environment.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from orchestrator.trust import others, user_name
 from orchestrator.words import quoted
 
 TRASH = ".trash"
-"""Folder of removed sets in the log directory (trash.py); with the user's number if another user
-made it."""
+"""Folder of removed sets (trash.py); with the user's number if another user made it."""
 
 
 def refuse_trash(folder: Path) -> None:
@@ -30,9 +29,8 @@ def refuse_trash(folder: Path) -> None:
 
 
 def foreign(layout: Layout) -> str:
-    """Return why another user decides what a set runs, or "". Its group may write to the folder and
-    records, never to the bundle.
-    """
+    """Return why another user decides what a set runs, or "". Its group may write to folder and
+    records, never to the bundle."""
     decisive = [
         layout.root,
         layout.set_file,
@@ -54,8 +52,8 @@ def foreign(layout: Layout) -> str:
 
 
 def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
-    """Return a set's folder: `name` is a path, an id, its beginning or last part, a set's own name
-    (`submit --name`), or "" for the newest.
+    """Return a set's folder: `name` is a path, an id, its first or last part, a name of `submit
+    --name`, or "" for the newest.
 
     `owner`: only that user's sets. `log_dir`: the place of ids, None without a site. Raises
     UsageError for no match or several, SetError without the log directory.
@@ -98,8 +96,8 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
 
 
 def short_name(root: Path, log_dir: Path) -> str:
-    """Return the shortest last part of a set's id that find_set() takes for this set; its path
-    unless it is one of `log_dir`."""
+    """Return the shortest last part of a set's id that find_set() accepts; outside `log_dir` its
+    path."""
     if root.resolve().parent != log_dir.resolve():
         return str(root)
     others = [folder.name for folder in set_folders(log_dir) if folder.name != root.name]
@@ -112,7 +110,7 @@ def short_name(root: Path, log_dir: Path) -> str:
 
 
 def _label(folder: Path) -> str:
-    """Return the name from `submit --name`, or ""."""
+    """Return the name of `submit --name`, or ""."""
     record = read_set_record(Layout(folder))
     return record.label if isinstance(record, SetRecord) else ""
 

@@ -1,5 +1,4 @@
-"""Compare a job with its partition before a set is made: existence, nodes, time, and the way
-out."""
+"""Compare a new set's job with its partition: existence, nodes, time, and the way out."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ def beyond_partition(
 ) -> Iterator[UsageError]:
     """Yield why the site's partition cannot take the job. `warn` gets why it will wait for nodes.
 
-    Yields nothing without an answer of Slurm, or if the partition is not decisive: the site's
-    sbatch options win over ours.
+    Yields nothing without an answer of Slurm, or if the site's sbatch options choose the partition.
     """
     limits = _limits(entry.site)
     if limits is None:
@@ -99,8 +97,7 @@ def _partitions() -> list[Partition]:
 
 
 def too_long(entry: Entry, nexp: int, limits: Mapping[str, int | None]) -> UsageError | None:
-    """Return an error if no partition of `limits` (minutes) allows the job's time. A QOS can allow
-    more."""
+    """Return an error if no partition of `limits` (minutes) allows the job's time; a QOS can."""
     site = entry.site
     if site.qos:
         return None
@@ -173,7 +170,7 @@ def _demand(entry: Entry) -> Demand:
 
 
 def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None:
-    """Return an error if the partition, without excluded nodes, is too small."""
+    """Return an error if the partition is too small."""
     demand = _demand(entry)
     shortage = demand.shortage(states)
     if not shortage:
@@ -187,7 +184,7 @@ def _too_few(entry: Entry, states: Mapping[str, NodeState]) -> UsageError | None
 
 
 def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fix]:
-    """Return ways to ask for fewer nodes, and the first that is enough alone."""
+    """Return ways to ask for fewer nodes, and the first that suffices."""
     site, asked = entry.site, asked_nodes(entry)
     ways, fixes = [], []
     if site.exclude:
@@ -209,7 +206,7 @@ def _fewer_nodes(entry: Entry, all_nodes: int, left: int) -> tuple[list[str], Fi
 
 
 def _waits_for(entry: Entry, states: Mapping[str, NodeState]) -> str:
-    """Return why the job waits for unusable nodes, with the command to check them, or ""."""
+    """Return why the job waits for nodes, with the command to check them, or ""."""
     demand = _demand(entry)
     left = demand.left(states)
     away = [name for name in left if states[name].unavailable]

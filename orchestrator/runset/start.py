@@ -24,10 +24,11 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.render import manifest_hash, render_bundle
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.create import create, describe, discard, find_unsubmitted
-from orchestrator.runset.doubts import doubts
+from orchestrator.runset.doubts import doubts, refuse_unscorable
 from orchestrator.runset.limit import beyond_partition
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler import open_scheduler
+from orchestrator.trust import replaceable
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import SubmissionRecord
@@ -58,11 +59,12 @@ def compose(
 ) -> NewSet:
     """Return an unwritten set of `nexp` runs (default: as the rules require), called `label`.
 
-    Raises UsageError without something that the workload needs, or if its partition does not exist,
-    has too few nodes, or does not allow its time, unless `insist` takes these; RenderError. `warn`
-    gets doubts, and why the job will wait.
+    Raises UsageError for an unmet need of the workload, or a partition that is missing, too small
+    or too short, unless `insist` takes these; DescriptorError for rules that cannot score it;
+    RenderError. `warn` gets doubts, and why the job will wait.
     """
     count = nexp or entry.runs_required
+    refuse_unscorable(entry)
     if problem := group_problem(entry.site):
         raise UsageError(
             problem,
@@ -73,7 +75,7 @@ def compose(
         warn(doubt.text)
     for refusal in chain(refusals(entry, os.environ), beyond_partition(entry, count, warn)):
         if insist is None:
-            refusal.hint = f"{refusal.hint}; --force submits it all the same"
+            refusal.advise("--force submits it all the same")
             raise refusal
         insist(refusal)
     files = render_bundle(entry, nexp=count)
@@ -95,10 +97,15 @@ def start(
     """Submit a set of `nexp` runs below the site's log directory.
 
     An unsubmitted set of the same bundle is taken instead of a new set. `on_set` gets the set, and
-    whether it existed, before the scheduler is asked. `options` are for sbatch. A new set that the
-    scheduler refuses is removed: its bundle is refused. Other scheduler errors name the set, which
-    stays.
+    whether it existed, before the scheduler is asked. `options` are for sbatch. A refused new set
+    is removed. Other scheduler errors name the set, which stays.
     """
+    folder = Path(entry.site.log_dir or "")
+    if folder.is_dir() and (why := replaceable(folder)):
+        warn(
+            f"{why} and replace your sets while they run; "
+            f"its owner can fix it: chmod +t {shlex.quote(str(folder))}"
+        )
     check_log_dir(sets_folder(entry.site))
     new = compose(entry, nexp, world, label=label, insist=insist, warn=warn)
     run_set = find_unsubmitted(new.record, new.log_dir)
@@ -115,8 +122,7 @@ def start(
         )
     except (SchedulerBusy, SchedulerUnknown) as error:
         if str(root) not in error.hint:
-            stays = f"the set stays: orchestrator resume {shlex.quote(str(root))}"
-            error.hint = "; ".join(filter(None, [error.hint, stays]))
+            error.advise(f"the set stays: orchestrator resume {shlex.quote(str(root))}")
         raise
     except SchedulerError:
         if not was_there:

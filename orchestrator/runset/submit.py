@@ -1,8 +1,8 @@
 """Submit a set's job to the scheduler, once.
 
 An interruption is safe anywhere: lock the set, write the intent, ask the scheduler, write the
-outcome. The next command finds an intent without an outcome and looks for the job by the set's own
-name before anything is submitted again.
+outcome. After an intent without an outcome, the next command first looks for the job by the set's
+own name.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ CLEAN_ENV = (
 AS_RENDERED = Allocation()
 
 LOOK_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
-"""Pauses between searches for a job after an unanswered sbatch: the controller may be making it."""
+"""Pauses between searches for a job after an unanswered sbatch: Slurm may be making it."""
 
 BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
 """Pauses before a busy controller is asked again. (sbatch itself has tried for two minutes.)"""
 
 ENDING_AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Pauses between looks at a job that has closed its set: it removes what it had on the nodes."""
+"""Pauses between checks of a job that has closed its set: it still cleans its nodes."""
 
 
 def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
-    """Return a set's lock for a submitting controller."""
+    """Return a set's lock."""
     return Lock(Lease(path, world.holder(cluster=cluster), world=world), _another_controller)
 
 
@@ -77,8 +77,8 @@ def _another_controller(held: HeldError) -> SetError:
 
 
 def job_environment(caller: Mapping[str, str], run_set: RunSet) -> dict[str, str]:
-    """Return the job's whole environment: a few variables of the caller, the set's pass_env, and
-    ours."""
+    """Return the job's whole environment: some variables of the caller, the set's pass_env, and
+    the job's own."""
     wanted = dict.fromkeys((*CLEAN_ENV, *run_set.record.pass_env))
     env = {name: caller[name] for name in wanted if name in caller}
     return {**env, "ORCH_SET_DIR": str(run_set.layout.root), "NEXP": str(run_set.record.nexp)}
@@ -90,7 +90,7 @@ def request_for(
     allocation: Allocation = AS_RENDERED,
     program: Program | None = None,
 ) -> JobRequest:
-    """Return a set's job: job.sh under Slurm, run_with_docker.sh here; of `program`, the verified
+    """Return a set's job: job.sh under Slurm, run_with_docker.sh here. `program`: the verified
     bundle. Writes nothing."""
     layout = run_set.layout
     name = "job.sh" if run_set.record.scheduler == "slurm" else "run_with_docker.sh"
@@ -121,11 +121,11 @@ def submit(
 ) -> SubmissionRecord:
     """Submit the set's job; return the valid submission.
 
-    `allocation`: options beyond the set's bundle. `edited` accepts the bundle's files as they are
-    now. `nexp` extends the set (extend.py). `note` gets a line on deleted files of the bundle that
-    are put back. A job that has closed the set is waited for, half a minute at most. Raises
-    SetError if another controller works on the set, a job of it is alive, or no run is missing;
-    SchedulerError if the scheduler refused; SchedulerUnknown if a job may exist now.
+    `allocation`: options beyond the set's bundle. `edited` accepts the bundle as it is. `nexp`
+    extends the set (extend.py). `note` gets a line on deleted files put back. A job that has closed
+    the set is waited for, half a minute at most. Raises SetError if another controller works on the
+    set, a job of it is alive, or no run is missing; SchedulerError if refused; SchedulerUnknown if
+    a job may exist.
     """
     refuse_copy(run_set)
     me = world.holder(cluster=scheduler.cluster())
@@ -203,8 +203,8 @@ def _signature(me: Holder) -> dict[str, Any]:
 
 
 def _kept(program: Program | None) -> dict[str, str]:
-    """Return the hashes that the scheduler keeps for the job: of its program, and of the bundle,
-    which the loop compares first."""
+    """Return the hashes kept by the scheduler for the job: of its program, and of the bundle, which
+    the loop compares first."""
     if program is None:
         return {}
     kept = {"ORCH_BUNDLE_SHA256": bundle.digest(bundle.hashes_of(program.files))}
@@ -229,7 +229,7 @@ def _ask(
             raise _unknown(run_set, error, error.message) from error
         job_id = job.id
     except SchedulerError as error:
-        # A plug-in or wrapper of the site can fail after the job was made: check first.
+        # The site's plug-in or wrapper can fail after the job was made.
         job = _look_for(run_set, scheduler, record, (0.0,), world)
         if job is None:
             _record(run_set, replace(record, state="refused", error=error.message), world)
@@ -258,8 +258,8 @@ def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
 def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | None:
     """Record the outcome of earlier submissions; return the set's live job.
 
-    Raises SchedulerUnknown if it cannot, or if a job may be alive though it is not shown here.
-    Needs the set's lock.
+    Raises SchedulerUnknown without an outcome, or if a job may be alive unseen. Needs the set's
+    lock.
     """
     open_records = [record for record in submissions(run_set.layout) if not record.settled]
     jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
@@ -283,7 +283,7 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
 
 
 def refuse_copy(run_set: RunSet) -> None:
-    """Raise SetError for a copy of a set: by their name its jobs are the original's."""
+    """Raise SetError for a copy of a set: by name its jobs are the original's."""
     root = run_set.layout.root
     if there := SetEvidence(root).copy_of:
         raise SetError(
@@ -298,10 +298,8 @@ def refuse_copy(run_set: RunSet) -> None:
 def refuse_unseen(
     run_set: RunSet, jobs: Mapping[str, Job], viewer: Holder, world: World = THIS
 ) -> None:
-    """Raise SchedulerUnknown if a job of the set may be alive although `jobs` does not show it.
-
-    It holds the set, or belongs to another cluster or user: its absence proves nothing.
-    """
+    """Raise SchedulerUnknown if a job missing in `jobs` may be alive: it holds the set, or belongs
+    to another cluster or user."""
     evidence = SetEvidence(run_set.layout.root)
     if (held := held_by(run_set.layout, viewer, jobs, world)) is not None and not held[1].gone:
         holder, verdict = held
@@ -330,7 +328,7 @@ def refuse_unseen(
 
 
 def submissions(layout: Layout) -> list[SubmissionRecord]:
-    """Return the set's readable submissions, first to last."""
+    """Return the readable submissions, first to last."""
     return SetEvidence(layout.root).submissions
 
 
@@ -339,10 +337,10 @@ def _recorded_jobs(layout: Layout) -> list[JobRecord]:
 
 
 def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
-    """Return jobs to query by id besides the set's name; refuse those that this host cannot see.
+    """Return jobs to query by id besides the set's name. Raises SetError for jobs of another host.
 
-    A plain `sbatch job.sh` has a name of its own. Local jobs are surer by id: a process about to
-    become another program has no name for a moment.
+    A plain `sbatch job.sh` has its own name. Local jobs are surer by id: a process about to become
+    another program has no name for a moment.
     """
     local = run_set.record.scheduler == "local"
     here = world.host
@@ -360,7 +358,7 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
 
 
 def _job_of(run_set: RunSet, record: SubmissionRecord, jobs: Mapping[str, Job]) -> str:
-    """Return the id of `record`'s job, by the scheduler or the job's own files, or ""."""
+    """Return the id of `record`'s job, by scheduler or the job's files, or ""."""
     known = {other.job_id for other in submissions(run_set.layout) if other.job_id}
     named = [job.id for job in jobs.values() if job.name == record.job_name and job.id not in known]
     if named:
@@ -408,7 +406,7 @@ def _finished(run_set: RunSet, world: World) -> SetError:
 
 
 def _closed(run_set: RunSet, job: Job) -> bool:
-    """Whether a live job has written its last record, as `submit --wait` and `watch` show."""
+    """Return whether a live job has written its last record."""
     record = SetEvidence(run_set.layout.root).job
     return record is not None and record.final and record.job_id == job.id
 
@@ -472,7 +470,7 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
 
 
 def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:
-    """Mark its submission: an unstarted job leaves no other trace."""
+    """Mark the submission: an unstarted job leaves no other trace."""
     for record in submissions(run_set.layout):
         if record.job_id != job_id:
             continue

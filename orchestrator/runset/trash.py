@@ -1,5 +1,4 @@
-"""Unwanted sets in the trash of the log directory. `mv` brings them back; no command lists a hidden
-folder."""
+"""Unwanted sets in the hidden trash of the log directory. `mv` brings them back."""
 
 from __future__ import annotations
 
@@ -18,15 +17,12 @@ from orchestrator.words import quoted
 
 
 class Removed(NamedTuple):
-    """A moved set, its old and new place."""
-
     set_id: str
     place: Path
     trash: Path
 
     @property
     def way_back(self) -> str:
-        """The command that puts it back."""
         return f"mv {quoted(self.trash)} {quoted(self.place)}"
 
 
@@ -46,7 +42,7 @@ def check_removable(run_set: RunSet, *, force: bool = False) -> None:
 
 
 def _has_results(evidence: SetEvidence, nexp: int) -> bool:
-    """Return whether the set is complete, with a run that is done."""
+    """Return whether the set is complete with a done run."""
     if evidence.job is None or evidence.job.state != "complete":
         return False
     runs = (evidence.run(run) for run in range(1, nexp + 1))
@@ -55,7 +51,7 @@ def _has_results(evidence: SetEvidence, nexp: int) -> bool:
 
 def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Removed:
     """Move a set to its log directory's trash. Raises SetError, also for a live job;
-    SchedulerError, SchedulerUnknown if unknown."""
+    SchedulerError."""
     check_removable(run_set, force=force)
     root, files = run_set.layout.root, world.files
     evidence = SetEvidence(root)
@@ -79,7 +75,8 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
             # The lock has moved, too, and its holder must not keep the set from coming back.
             files.remove(target / run_set.layout.lock.name)
     except SchedulerUnknown as error:
-        error.hint = f"{error.hint or 'ask again in a minute'}; nothing was moved"
+        again = "" if error.hint else "ask again in a minute; "
+        error.advise(f"{again}nothing was moved")
         raise
     except OSError as error:
         reason = "no room" if is_full(error) else error.strerror or error
@@ -90,7 +87,7 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
 
 
 def _make_trash(log_dir: Path, world: World) -> Path:
-    """Return this user's trash; another user's is left alone."""
+    """Return this user's trash."""
     for name in (TRASH, f"{TRASH}-{os.getuid()}"):
         trash = log_dir / name
         world.files.make_folder(trash, exist_ok=True)

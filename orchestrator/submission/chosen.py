@@ -1,9 +1,10 @@
-"""The submitted runs of a set, by rule: the whole set, or a longer set's median window."""
+"""The submitted runs of a set: all, or a longer set's median window."""
 
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,18 @@ if TYPE_CHECKING:
     from orchestrator.mllog.result import RunScore, Score
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Chosen:
-    """The packaged runs of one set in launch order: result_0.txt, result_1.txt, ..."""
+    """The packaged runs of a set in launch order: result_0.txt, result_1.txt, ..."""
 
     source: Source
     score: Score
     runs: list[RunScore]
-    problems: list[str] = field(default_factory=list)
-    ledger_problems: list[str] = field(default_factory=list)
+    problems: list[str]
+    ledger_problems: list[str]
     """Differences between the set and its ledger."""
-    own: bool = False
-    """True if it is no MLPerf benchmark: its other members do not matter here."""
+    has_own_rules: bool
+    """It is no MLPerf benchmark: its other members do not matter here."""
 
     @property
     def root(self) -> Path:
@@ -40,7 +41,7 @@ class Chosen:
 
     @property
     def way_to_real_runs(self) -> str:
-        """Return what to do if no benchmark ran, "" otherwise."""
+        """Return the remedy if no benchmark ran, or ""."""
         described = self.source.described
         system = str(described.get("system") or "SYSTEM")
         workload = str(described.get("workload") or "WORKLOAD")
@@ -57,7 +58,7 @@ class Chosen:
 
     @property
     def way_to_more_runs(self) -> str:
-        """Return the command for the missing runs of an incomplete set, "" otherwise."""
+        """Return the command for missing runs, or ""."""
         required, declared = self.score.runs_required, self.source.described.get("nexp")
         if not isinstance(declared, int) or len(self.score.runs) >= required:
             return ""
@@ -65,7 +66,7 @@ class Chosen:
         return f"{command} --nexp {required}" if declared < required else command
 
     def record(self) -> dict[str, Any]:
-        """Return runs.json: submitted and other runs, each with the reason."""
+        """Return runs.json: all runs, with the reason for their use."""
         score, used = self.score, {run.file: index for index, run in enumerate(self.runs)}
         ordered = launch_order(score.runs)
         return {
@@ -113,26 +114,31 @@ def choose(directory: str, *, ruleset: str = "") -> Chosen:
     """Score a set and select its runs. Raises InputError for unusable logs."""
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
-    chosen = Chosen(
-        source, score, [run for run in launch_order(score.runs) if run.use != "outside"]
+    root = Path(source.directory)
+    has_own_rules = OWN in (score.ruleset, source.described.get("ruleset"))
+    has_ledger = source.is_set and (root / NAME).exists()
+    return Chosen(
+        source,
+        score,
+        runs=[run for run in launch_order(score.runs) if run.use != "outside"],
+        problems=[f"{directory}: {text}" for text in _problems(source, score, has_own_rules)],
+        ledger_problems=list(map(str, verify(root).problems)) if has_ledger else [],
+        has_own_rules=has_own_rules,
     )
-    if OWN in (score.ruleset, source.described.get("ruleset")):
-        chosen.own = True
-        own = f"{score.benchmark} is no MLPerf benchmark: it is scored by its workload's own rules"
-        chosen.problems = [
-            f"{directory}: {own}, and a submission holds results of MLPerf benchmarks only"
-        ]
-    else:
-        chosen.problems = [f"{directory}: {reason}" for reason in score.reasons]
-    if source.is_set and (chosen.root / NAME).exists():
-        chosen.ledger_problems = [str(problem) for problem in verify(chosen.root).problems]
+
+
+def _problems(source: Source, score: Score, has_own_rules: bool) -> Iterator[str]:
     if why := score.no_result:
         image = source.described.get("image")
         why += f" (image {image})" if image and not score.rehearsed else ""
-        chosen.problems.insert(
-            0, f"{directory}: this is a rehearsal: {why}, and there is nothing to submit"
+        yield f"this is a rehearsal: {why}, and there is nothing to submit"
+    if has_own_rules:
+        yield (
+            f"{score.benchmark} is no MLPerf benchmark: it is scored by its workload's own rules, "
+            "and a submission holds results of MLPerf benchmarks only"
         )
-    return chosen
+    else:
+        yield from score.reasons
 
 
 def content(run: RunScore, limit: int) -> bytes:

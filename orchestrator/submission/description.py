@@ -1,9 +1,8 @@
 """The system description, systems/<system>.json.
 
 Later wins: descriptor < set.json < facts of the nodes (nodes/<node>/hardware.json) < --system-json
-< options.
-Members and rules: MLCommons' system_desc_checker. Numbers are text, as in the published files: the
-checker's joins need that.
+< options. Members and rules: MLCommons' system_desc_checker. Numbers are text, as in published
+files and for the checker's joins.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ MEMBERS = {
     "operating_system": _NEEDED,
     "sw_notes": _OPTIONAL,
 }
-"""Every member, and whether the result tables need it: without it there is no package."""
+"""Every member, and whether the result tables, and so a package, need it."""
 WHOLE = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """The summarizer takes these through int()."""
 STATUSES = {
@@ -69,7 +68,7 @@ STATUSES = {
 
 
 class Description(NamedTuple):
-    """All 33 members, "" for unknown values, and the names of those that only the catalogue has."""
+    """All 33 members, "" for unknown, and the names of those from the catalogue alone."""
 
     members: dict[str, Any]
     catalogued: list[str]
@@ -83,9 +82,8 @@ def describe(
     systems_dirs: Sequence[Path] = (),
     named: str = "",
 ) -> Description:
-    """`described` is set.json ({} for plain logs at `root`, whose system the user `named`),
-    `options` come from the command line, `given` from the user's file.
-    """
+    """`described` is set.json ({} for logs of a `named` system), `options` come from the command
+    line, `given` from the user's file."""
     known = from_catalogue(str(described.get("system") or named), systems_dirs)
     seen = {
         **_from_set(described),
@@ -101,14 +99,14 @@ def describe(
 
 
 def _text(value: Any) -> Any:
-    """Return numbers as text; an object (other_software_stack) keeps its shape."""
+    """Return numbers as text; objects keep their shape."""
     if isinstance(value, dict):
         return {str(name): _text(item) for name, item in value.items()}
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, str]:
-    """Return the members of the system's descriptor; {} if the catalogue lacks `name`."""
+    """Return the members of the system's descriptor; {} for an unknown name."""
     from orchestrator.errors import OrchestratorError
     from orchestrator.model import Catalogue
 
@@ -123,18 +121,18 @@ def from_catalogue(name: str, systems_dirs: Sequence[Path] = ()) -> dict[str, st
 
 
 def _facts(catalogue: Any, system: System) -> dict[str, str]:
-    found: dict[str, Any] = {
+    members: dict[str, Any] = {
         "number_of_nodes": system.nodes,
         "accelerators_per_node": system.gpus_per_node,
     }
     if accelerator := catalogue.fact("accelerators", system.accelerator):
         memory = f"{accelerator.memory_gb} GB" if accelerator.memory_gb else ""
-        found |= {
+        members |= {
             "accelerator_model_name": accelerator.title,
             "accelerator_memory_capacity": memory,
         }
     if host := catalogue.fact("hosts", system.host):
-        found |= {
+        members |= {
             "host_processor_model_name": host.cpu,
             "host_processors_per_node": host.sockets or "",
             "host_processor_core_count": host.cores_per_socket or "",
@@ -145,12 +143,12 @@ def _facts(catalogue: Any, system: System) -> dict[str, str]:
         }
     fabric = catalogue.fact("fabrics", system.fabric)
     if fabric and fabric.kind != "none":
-        found["host_networking_topology"] = fabric.title
-    return {name: str(value) for name, value in found.items()}
+        members["host_networking_topology"] = fabric.title
+    return {name: str(value) for name, value in members.items()}
 
 
 def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
-    found = {
+    members = {
         "number_of_nodes": described.get("nodes"),
         "accelerators_per_node": described.get("gpus_per_node"),
         "system_name": described.get("system"),
@@ -158,11 +156,11 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
         if described.get("image")
         else None,
     }
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in members.items() if value}
 
 
 def read_given(path: Path) -> dict[str, Any]:
-    """Read the user's --system-json. Raises InputError unless a JSON object of valid members."""
+    """Read --system-json. Raises InputError."""
     members = _object(path)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
@@ -190,15 +188,14 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def description_problems(members: Mapping[str, Any], name: str) -> list[Undescribed]:
-    """Return the description's problems."""
     missing = [
         name
         for name, is_needed in MEMBERS.items()
         if is_needed and not str(members.get(name, "")).strip()
     ]
-    found = []
+    problems = []
     if missing:
-        found.append(
+        problems.append(
             f"systems/{name}.json: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} "
             "required: pass --system-json FILE"
             + (" or --framework TEXT" if "framework" in missing else "")
@@ -206,20 +203,22 @@ def description_problems(members: Mapping[str, Any], name: str) -> list[Undescri
     for member in WHOLE:
         text = str(members.get(member, ""))
         if text and not text.isdecimal():
-            found.append(f"systems/{name}.json: {member} is {text!r}, and must be a whole number")
+            problems.append(
+                f"systems/{name}.json: {member} is {text!r}, and must be a whole number"
+            )
     if members.get("status") and members["status"] not in STATUSES.values():
-        found.append(
+        problems.append(
             f"systems/{name}.json: status is {members['status']!r}; it must be one of "
             f"{', '.join(STATUSES.values())}"
         )
     if members.get("division") not in ("closed", "open"):
-        found.append(
+        problems.append(
             f"systems/{name}.json: division is {members.get('division')!r}; it must be closed or "
             "open"
         )
-    return [Undescribed(problem) for problem in found]
+    return [Undescribed(problem) for problem in problems]
 
 
 def empty_members(members: Mapping[str, Any]) -> list[str]:
-    """Return empty members: accepted, but a reviewer will ask."""
+    """Return empty members: accepted, but reviewers ask."""
     return [name for name in MEMBERS if not members.get(name)]

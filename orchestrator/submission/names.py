@@ -8,7 +8,6 @@ LONGEST_NAME = 255
 
 
 def name_problem(name: str, what: str) -> str:
-    """Return a name's problem, or ""."""
     if not name:
         return f"the {what} has no name"
     if name.startswith("."):
@@ -26,14 +25,14 @@ def name_problem(name: str, what: str) -> str:
 
 
 def tree_problems(files: dict[str, bytes]) -> list[str]:
-    """Return problems of names and sizes; `files` is path -> content."""
-    found = []
+    """Return problems of names and sizes; `files`: path -> content."""
+    problems = []
     for path, content in files.items():
-        found += [
+        problems += [
             f"{path}: {problem}"
             for part in path.split("/")
             if (problem := name_problem(part, "file or folder"))
         ]
         if len(content) > LARGEST:
-            found.append(f"{path}: {len(content) / 1e6:.1f} MB, at most 50 MB are accepted")
-    return found
+            problems.append(f"{path}: {len(content) / 1e6:.1f} MB, at most 50 MB are accepted")
+    return problems

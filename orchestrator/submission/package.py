@@ -35,7 +35,7 @@ MOST_PROBLEMS = 8
 
 @dataclass(slots=True)
 class Options:
-    """Options of a submission. `status` is MLCommons' text; "" takes it from the sets."""
+    """`status` is MLCommons' text; "": as in the sets."""
 
     submitter: str
     division: str = "closed"
@@ -47,8 +47,7 @@ class Options:
     given: Mapping[str, Any] = field(default_factory=dict)
     systems_dirs: Sequence[Path] = ()
     allow_differences: bool = False
-    """Submit, with a warning, logs that differ from their description or name another
-    organisation."""
+    """Only warn of logs that differ from their description or name another organisation."""
 
 
 @dataclass(slots=True)
@@ -62,33 +61,33 @@ class Package:
 
 
 def make_package(directories: Sequence[str], options: Options) -> Package:
-    """Return the tree of the sets. Raises Refused with every reason, InputError for unusable
-    logs."""
+    """Raises Refused with every reason, InputError for unusable logs."""
     sets = [choose(directory, ruleset=options.ruleset) for directory in directories]
-    problems = [problem for one in sets for problem in one.problems]
+    problems = [problem for chosen in sets for problem in chosen.problems]
     package = Package({}, sets[0].score.ruleset, [], [])
     seen: dict[str, str] = {}
-    for one in sets:
-        problems += [] if one.own else _add_set(package, one, options, seen)
-    if len({one.score.ruleset for one in sets}) > 1:
+    for chosen in sets:
+        problems += [] if chosen.has_own_rules else _add_set(package, chosen, options, seen)
+    if len({chosen.score.ruleset for chosen in sets}) > 1:
         problems.append(
             "the sets are of different rounds: "
-            f"{', '.join(sorted({one.score.ruleset for one in sets}))}"
+            f"{', '.join(sorted({chosen.score.ruleset for chosen in sets}))}"
         )
     problems += tree_problems(package.files)
     if problems:
-        own = all(one.own for one in sets)
+        no_mlperf = all(chosen.has_own_rules for chosen in sets)
         hint = "orchestrator docs scoring"  # a benchmark of your own
         raise Refused(
-            list(dict.fromkeys(problems)), hint=hint if own else _hint(sets, directories, problems)
+            list(dict.fromkeys(problems)),
+            hint=hint if no_mlperf else _hint(sets, directories, problems),
         )
     return package
 
 
 def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence[str]) -> str:
-    if way := next(filter(None, (one.way_to_real_runs for one in sets)), ""):
+    if way := next(filter(None, (chosen.way_to_real_runs for chosen in sets)), ""):
         return way
-    if way := next(filter(None, (one.way_to_more_runs for one in sets)), ""):
+    if way := next(filter(None, (chosen.way_to_more_runs for chosen in sets)), ""):
         return way
     if any(isinstance(problem, Deviation) for problem in problems):
         return (
@@ -97,17 +96,19 @@ def _hint(sets: Sequence[Chosen], directories: Sequence[str], problems: Sequence
         )
     if any(isinstance(problem, Undescribed) for problem in problems):
         return "orchestrator docs package"  # it has one to start from
-    bad = [name for name, one in zip(directories, sets, strict=True) if one.problems]
+    bad = [name for name, chosen in zip(directories, sets, strict=True) if chosen.problems]
     return (
         f"orchestrator score --compliance {quoted(bad[0])}" if bad else "orchestrator docs package"
     )
 
 
-def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, str]) -> list[str]:
-    described = one.source.described
+def _add_set(package: Package, chosen: Chosen, options: Options, seen: dict[str, str]) -> list[str]:
+    described = chosen.source.described
     system = options.system or str(described.get("system") or "")
     if not system:
-        return [f"{one.root}: a folder of logs does not say which system it is; give --system NAME"]
+        return [
+            f"{chosen.root}: a folder of logs does not say which system it is; give --system NAME"
+        ]
     implementation = options.implementation or system
     problems = [
         problem
@@ -117,76 +118,72 @@ def _add_set(package: Package, one: Chosen, options: Options, seen: dict[str, st
         )
         if problem
     ]
-    benchmark = str(one.score.benchmark)
+    benchmark = str(chosen.score.benchmark)
     results = f"results/{system}/{benchmark}"
     if problems or name_problem(benchmark, "benchmark"):
         return [*problems, *filter(None, [name_problem(benchmark, "benchmark")])]
     if results in seen:
         return [
             (
-                f"{one.root} and {seen[results]} are both {benchmark} on {system}: a submission "
+                f"{chosen.root} and {seen[results]} are both {benchmark} on {system}: a submission "
                 "has "
                 "one set of each"
             )
         ]
-    seen[results] = str(one.root)
+    seen[results] = str(chosen.root)
     package.benchmarks.append(benchmark)
-    problems += _add_description(package, one, system, options)
-    problems += _add_results(package, one, results)
-    problems += _check_division(one, options)
-    problems += _check_described(package, one, options)
-    _add_code(package, one, f"benchmarks/{benchmark}/implementations/{implementation}", system)
+    problems += _add_description(package, chosen, system, options)
+    problems += _add_results(package, chosen, results)
+    problems += _check_division(chosen, options)
+    problems += _check_described(package, chosen, options)
+    _add_code(package, chosen, f"benchmarks/{benchmark}/implementations/{implementation}", system)
     return problems
 
 
-def _check_division(one: Chosen, options: Options) -> list[str]:
-    if one.score.runs and one.score.division != options.division:
-        return [
-            (
-                f"{one.root}: the logs are of the {one.score.division} division, and --division "
-                "says "
-                f"{options.division}"
-            )
-        ]
-    return []
+def _check_division(chosen: Chosen, options: Options) -> list[str]:
+    division = chosen.score.division
+    if not chosen.score.runs or division == options.division:
+        return []
+    reason = f"the logs are of the {division} division, and --division says {options.division}"
+    return [f"{chosen.root}: {reason}"]
 
 
-def _check_described(package: Package, one: Chosen, options: Options) -> list[str]:
-    """Return differences of the logs from the description or submitter; allowed differences
-    become warnings."""
-    found = [f"{one.root}: {finding}" for finding in one.score.differences]
-    found += [f"{one.root}: ledger: {problem}" for problem in _ledger_problems(package, one)]
-    orgs = dict.fromkeys(str(run.org) for run in one.runs if run.org not in (None, ""))
+def _check_described(package: Package, chosen: Chosen, options: Options) -> list[str]:
+    """Return differences from description or submitter; allowed ones become warnings."""
+    differences = [f"{chosen.root}: {finding}" for finding in chosen.score.differences]
+    differences += [
+        f"{chosen.root}: ledger: {problem}" for problem in _ledger_problems(package, chosen)
+    ]
+    orgs = dict.fromkeys(str(run.org) for run in chosen.runs if run.org not in (None, ""))
     others = [org for org in orgs if _plain_name(org) != _plain_name(options.submitter)]
     if others:
-        found.append(
-            f"{one.root}: the logs say submission_org {', '.join(map(repr, others))}, "
-            f"and --submitter says {options.submitter!r}{_org_variable(one)}"
+        differences.append(
+            f"{chosen.root}: the logs say submission_org {', '.join(map(repr, others))}, "
+            f"and --submitter says {options.submitter!r}{_org_variable(chosen)}"
         )
     if not options.allow_differences:
-        return [Deviation(problem) for problem in found]
-    package.warnings += [f"{difference} (allowed)" for difference in found]
+        return [Deviation(problem) for problem in differences]
+    package.warnings.extend(f"{difference} (allowed)" for difference in differences)
     return []
 
 
-def _ledger_problems(package: Package, one: Chosen) -> list[str]:
-    """Return differences between set and ledger; a missing ledger is a warning."""
-    if one.source.is_set and not (one.root / LEDGER).exists():
+def _ledger_problems(package: Package, chosen: Chosen) -> list[str]:
+    """Return differences from the ledger; a missing ledger is a warning."""
+    if chosen.source.is_set and not (chosen.root / LEDGER).exists():
         package.warnings.append(
-            f"{one.root}: without a ledger nothing shows how its runs came about"
+            f"{chosen.root}: without a ledger nothing shows how its runs came about"
         )
-    problems = one.ledger_problems
+    problems = chosen.ledger_problems
     if len(problems) <= MOST_PROBLEMS:
         return problems
-    more = (
-        f"{len(problems) - MOST_PROBLEMS} more: orchestrator audit --only ledger {quoted(one.root)}"
-    )
+    audit = f"orchestrator audit --only ledger {quoted(chosen.root)}"
+    more = f"{len(problems) - MOST_PROBLEMS} more: {audit}"
     return [*problems[:MOST_PROBLEMS], more]
 
 
-def _org_variable(one: Chosen) -> str:
-    """Return a hint if the workload document names the organisation's variable."""
-    entries = one.source.workload.get("logged")
+def _org_variable(chosen: Chosen) -> str:
+    """Name the organisation's variable, if the workload document does."""
+    entries = chosen.source.workload.get("logged")
     named = (
         [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     )
@@ -201,7 +198,7 @@ def _plain_name(text: str) -> str:
     return "".join(char for char in text.casefold() if char.isalnum())
 
 
-def _add_description(package: Package, one: Chosen, system: str, options: Options) -> list[str]:
+def _add_description(package: Package, chosen: Chosen, system: str, options: Options) -> list[str]:
     said = {
         "submitter": options.submitter,
         "division": options.division,
@@ -211,8 +208,8 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
     if options.system:
         said["system_name"] = str(options.given.get("system_name") or options.system)
     members, catalogued = describe(
-        one.source.described,
-        one.root,
+        chosen.source.described,
+        chosen.root,
         {name: text for name, text in said.items() if text},
         options.given,
         options.systems_dirs,
@@ -230,14 +227,14 @@ def _add_description(package: Package, one: Chosen, system: str, options: Option
             f"{path}: from the catalogue, not from your nodes: {', '.join(catalogued)}; "
             "if your hardware differs: --system-json FILE"
         )
-    package.warnings += [warning for warning in warnings if warning not in package.warnings]
+    package.warnings.extend(text for text in warnings if text not in package.warnings)
     return [*description_problems(members, system)]
 
 
-def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
+def _add_results(package: Package, chosen: Chosen, results: str) -> list[str]:
     problems = []
-    for index, run in enumerate(one.runs):
-        if one.source.is_set and not is_inside(run.path, one.root):
+    for index, run in enumerate(chosen.runs):
+        if chosen.source.is_set and not is_inside(run.path, chosen.root):
             problems.append(
                 f"{run.path}: this is a link out of the set; a package takes nothing from elsewhere"
             )
@@ -249,26 +246,26 @@ def _add_results(package: Package, one: Chosen, results: str) -> list[str]:
             )
             continue
         package.files[f"{results}/result_{index}.txt"] = data
-    if one.score.unscored:
+    if chosen.score.unscored:
         package.warnings.append(
-            f"{one.root}: lost, and recorded in runs.json: "
-            f"{count(len(one.score.unscored), 'attempt')}"
+            f"{chosen.root}: lost, and recorded in runs.json: "
+            f"{count(len(chosen.score.unscored), 'attempt')}"
         )
     return problems
 
 
-def _add_code(package: Package, one: Chosen, folder: str, system: str) -> None:
-    evidence = SetEvidence(one.root)
-    scripts = bundle.files(evidence) if one.source.is_set else {}
+def _add_code(package: Package, chosen: Chosen, folder: str, system: str) -> None:
+    evidence = SetEvidence(chosen.root)
+    scripts = bundle.files(evidence) if chosen.source.is_set else {}
     package.files.update({f"{folder}/{name}": content for name, content in scripts.items()})
-    package.warnings += [str(finding) for finding in evidence.findings]
+    package.warnings.extend(map(str, evidence.findings))
     if not scripts:
         package.warnings.append(
-            f"{one.root}: a folder of logs has no scripts; put them into {folder}"
+            f"{chosen.root}: a folder of logs has no scripts; put them into {folder}"
         )
-    record = plain(one.record())
+    record = plain(chosen.record())
     package.files[f"{folder}/runs.json"] = (json.dumps(record, indent=1) + "\n").encode()
-    package.files[f"{folder}/README.md"] = readme(one, system, list(scripts)).encode(
+    package.files[f"{folder}/README.md"] = readme(chosen, system, list(scripts)).encode(
         "utf-8", "replace"
     )
 

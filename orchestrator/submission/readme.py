@@ -28,8 +28,8 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
     ]
     if score.unscored:
         rows = [
-            (f"{one['run']}.{one['attempt']}", one["outcome"], one["reason"])
-            for one in score.unscored
+            (f"{attempt['run']}.{attempt['attempt']}", attempt["outcome"], attempt["reason"])
+            for attempt in score.unscored
         ]
         parts += [
             "## Attempts that were lost",

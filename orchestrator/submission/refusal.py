@@ -8,19 +8,19 @@ from orchestrator.errors import ExitCode, InputError
 
 
 class Deviation(str):
-    """A problem: the logs deviate from their description, their submitter or their ledger."""
+    """A deviation of the logs from description, submitter or ledger."""
 
     __slots__ = ()
 
 
 class Undescribed(str):
-    """A problem: a member of the system description is missing or wrong."""
+    """A missing or wrong member of the system description."""
 
     __slots__ = ()
 
 
 class Refused(InputError):
-    """The sets are readable, but every package of them would be rejected. One problem per line."""
+    """Every package of these sets would be rejected. One problem per line."""
 
     exit_code = ExitCode.NO_SCORE
 

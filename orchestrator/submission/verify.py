@@ -1,9 +1,8 @@
 """The verdict of mlperf-logging's package checker on a package.
 
 Its exit status is always 0, so its output is parsed. It writes scaling.json into the tree and a log
-into the current directory, so it works on a copy in a temporary folder.
-(`result_summarizer.compute_score` of the pinned version ends with a traceback on every folder and
-is not run.)
+into the current directory, so it gets a temporary copy. (`result_summarizer.compute_score` of the
+pinned version ends with a traceback on every folder.)
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ NEEDED = f"mlperf-logging=={PINNED}"
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`errors` and `warnings` are lines of the checker's output, `version` is its package's."""
+    """`errors` and `warnings` are lines of `output`."""
 
     passed: bool
     errors: tuple[str, ...]
@@ -42,7 +41,7 @@ class Word:
 
 
 def installed_version() -> str:
-    """Return the version of mlperf-logging in this Python. Raises InputError without it."""
+    """Return the version of mlperf-logging. Raises InputError without it."""
     try:
         return metadata.version("mlperf-logging")
     except metadata.PackageNotFoundError as error:
@@ -56,7 +55,7 @@ def installed_version() -> str:
 def verify(
     files: Mapping[str, bytes], ruleset: str, benchmarks: Sequence[str], *, limit_s: float = LIMIT_S
 ) -> Word:
-    """Check a copy of the tree. Raises InputError if the checker is missing, hangs or breaks."""
+    """Check a copy of the tree. Raises InputError if the checker cannot."""
     version = installed_version()
     with tempfile.TemporaryDirectory(prefix="orchestrator-verify-") as place:
         tree, stand = Path(place) / "package", Path(place) / "stand"
@@ -71,7 +70,7 @@ def _argv(tree: str, ruleset: str) -> list[str]:
 
 
 def check_command(directory: Path, ruleset: str) -> str:
-    """Return the command that checks a temporary copy of a written package."""
+    """Return the command that checks a copy of a written package."""
     copy = f'd=$(mktemp -d) && cp -r {quoted(os.path.abspath(directory))} "$d/package" && cd "$d"'
     return f'({copy} && {shlex.join(_argv("package", ruleset))}; rm -rf "$d")'
 
