@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.output import warn
 from orchestrator.errors import Fix, UsageError, closest
 from orchestrator.resources import user_path
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.trust import others
 from orchestrator.words import quoted
 
@@ -348,7 +349,7 @@ def job_options(args: Namespace, scheduler: str) -> tuple[str, ...]:
 
 
 def refuse_without_scheduler(scheduler: str, option: str = "--exclude") -> None:
-    if scheduler == "local":
+    if kind_of(scheduler).runs_here:
         raise UsageError(
             f"{option}: without a scheduler nothing is asked of one (scheduler: local)"
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import note
 from orchestrator.errors import SchedulerError
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
 
     inside = bool(current_allocation().job)
     by_name = not any(node.address for node in nodes)
-    return site is not None and site.scheduler == "slurm" and not inside and by_name
+    return site is not None and kind_of(site.scheduler).allocates and not inside and by_name
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from orchestrator.evidence.sets import SetEvidence, set_folders
 from orchestrator.model.sites import sets_folder
 from orchestrator.nodes.names import NamedNode
 from orchestrator.nodes.transport import ThisHost
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def missing_image(entry: Entry) -> MissingImage | None:
         what = (entry.system, entry.workload, "--round", entry.round)
         return Fix(other=(*action, *what, *further), kept=("--site", "--systems-dir"))
 
-    if entry.site.scheduler == "local":
+    if kind_of(entry.site.scheduler).runs_here:
         command = tuple(container.command or (container.engine,))
         reply = NodeEngine(NamedNode("here"), ThisHost(), command).inspect(entry.image, Event())
         if reply.image or reply.problem:

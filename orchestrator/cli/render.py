@@ -22,6 +22,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import load_asked, log_dir_of, need_site
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode, UsageError
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import clean, count, quoted
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _print_outcome(args: Namespace, entry: Entry, files: dict[str, bytes], direc
         )
         return
     print(f"bundle  {directory} ({count(len(files), 'file')})")
-    if entry.site.scheduler == "slurm":
+    if kind_of(entry.site.scheduler).allocates:
         print(f"start   cd {quoted(directory)} && {start_set('slurm')}")
     if entry.site.side_by_side == 1 and (entry.nodes == 1 or entry.container.engine == "none"):
         print(f"start   bash {directory / 'run_with_docker.sh'}")

@@ -46,6 +46,7 @@ from orchestrator.cli.finding import (
 )
 from orchestrator.cli.output import note, print_json
 from orchestrator.errors import ExitCode
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def run(args: Namespace) -> int:
         refuse_without_scheduler(scheduler, option)
     nexp = max(args.nexp or 0, run_set.record.nexp)
     missing = missing_runs(replace(run_set, record=replace(run_set.record, nexp=nexp)))
-    if scheduler == "slurm":
+    if kind_of(scheduler).allocates:
         allocation.refuse_too_few(run_set.record, run_set.layout, len(missing))
     submission = submit(
         run_set,
@@ -156,7 +157,7 @@ def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
     for exclusion in aside.values():
         avoid = (
             f"; --exclude {exclusion.node} keeps a job off it"
-            if run_set.record.scheduler == "slurm"
+            if kind_of(run_set.record.scheduler).allocates
             else ""
         )
         job = f"an earlier job ({exclusion.when})"

@@ -32,6 +32,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import job_options, load_asked, refuse_without_scheduler, scheduler_of
 from orchestrator.cli.output import note, print_json, warn
 from orchestrator.errors import ExitCode, OrchestratorError
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import cell, count, duration, facts
 
 if TYPE_CHECKING:
@@ -232,13 +233,13 @@ def _show(args: Namespace) -> int:
 def _planned(asked: SetRequest) -> dict[str, Any]:
     from orchestrator.runset.limit import asked_minutes, asked_nodes
 
-    site, slurm = asked.entry.site, asked.run_set.record.scheduler == "slurm"
+    site, allocates = asked.entry.site, kind_of(asked.run_set.record.scheduler).allocates
     mounts = asked.entry.mounts
     return {
         "nexp": asked.run_set.record.nexp,
-        "nodes": asked_nodes(asked.entry) if slurm else 1,
-        "minutes": asked_minutes(asked.entry, asked.run_set.record.nexp) if slurm else None,
-        "partition": site.partition if slurm else None,
+        "nodes": asked_nodes(asked.entry) if allocates else 1,
+        "minutes": asked_minutes(asked.entry, asked.run_set.record.nexp) if allocates else None,
+        "partition": site.partition if allocates else None,
         "image": asked.entry.image,
         "submitter": asked.entry.logged_submitter[0] or None,
         "data": {mount.variable: mount.host for mount in mounts if mount.host},
@@ -247,6 +248,7 @@ def _planned(asked: SetRequest) -> dict[str, Any]:
 
 def _summary(asked: SetRequest) -> list[tuple[str, str]]:
     plan, record, site = _planned(asked), asked.run_set.record, asked.entry.site
+    allocates = kind_of(record.scheduler).allocates
     runs = f"{count(record.nexp, 'run')} of {record.workload} (round {record.round})"
     spares = f", {count(site.spares, 'spare')} included" if site.spares else ""
     nodes = f"{plan['nodes']} with {record.each} each{spares}"
@@ -257,8 +259,8 @@ def _summary(asked: SetRequest) -> list[tuple[str, str]]:
     logged = f"{submitter} in the logs (to change it: {variable} in the site's `env`)"
     return [
         ("set", f"{runs}{f': {record.label}' if record.label else ''}"),
-        ("nodes", nodes if record.scheduler == "slurm" else "this host"),
-        *(where if record.scheduler == "slurm" else []),
+        ("nodes", nodes if allocates else "this host"),
+        *(where if allocates else []),
         ("image", "none" if record.engine == "none" else plan["image"]),
         ("data", ", ".join(data) or "none"),
         *([("submitter", logged)] if submitter else []),

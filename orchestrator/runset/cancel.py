@@ -39,7 +39,7 @@ def cancel(
         )
     if not gone:
         refuse_unseen(run_set, known, world.holder(cluster=scheduler.cluster()), world)
-    if not gone and scheduler.name == "local":
+    if not gone and scheduler.runs_here:
         return _left_overs(scheduler, [record.job_id for record in asked if record.job_id])
     return gone
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from orchestrator.errors import Fix
 from orchestrator.mllog.rounds import requires_key, ruleset_problem
 from orchestrator.render.job_time import job_time
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.scheduler.slurm_nodes import minutes_of
 from orchestrator.words import duration
 
@@ -57,7 +58,7 @@ def _without_proof(entry: Entry) -> Iterator[Doubt]:
 def _too_short(entry: Entry) -> Iterator[Doubt]:
     site, needed = entry.site, job_time(entry)
     limit = minutes_of(site.time_limit) if site.time_limit else None
-    if site.scheduler != "slurm" or limit is None or limit >= needed.each:
+    if not kind_of(site.scheduler).allocates or limit is None or limit >= needed.each:
         return
     text = (
         f"`time_limit: {site.time_limit}` is {duration(60 * limit, 3)}, and one run of "

@@ -9,6 +9,7 @@ from orchestrator.errors import Fix, SchedulerError, UsageError, did_you_mean
 from orchestrator.nodes.names import expand_all, fold
 from orchestrator.render.job_time import job_time
 from orchestrator.scheduler import advice
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.scheduler.slurm_nodes import (
     Demand,
     NodeState,
@@ -58,7 +59,7 @@ def refuse_too_long(entry: Entry, nexp: int) -> None:
 
 def _limits(site: Site) -> Mapping[str, int | None] | None:
     """Return the partitions' limits; None if unknown or not decisive."""
-    if site.scheduler != "slurm" or limit_may_differ(site.sbatch):
+    if not kind_of(site.scheduler).allocates or limit_may_differ(site.sbatch):
         return None
     try:
         return partition_limits(site.partition)

@@ -35,6 +35,7 @@ from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.complete import settle_complete_set
 from orchestrator.runset.extend import check_extension, extend, with_extension
 from orchestrator.scheduler.job import Job, JobRequest, Scheduler
+from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count, quoted
 
 CLEAN_ENV = (
@@ -93,9 +94,9 @@ def request_for(
     """Return a set's job: job.sh under Slurm, run_with_docker.sh here. `program`: the verified
     bundle. Writes nothing."""
     layout = run_set.layout
-    name = "job.sh" if run_set.record.scheduler == "slurm" else "run_with_docker.sh"
+    allocates = kind_of(run_set.record.scheduler).allocates
+    name = "job.sh" if allocates else "run_with_docker.sh"
     text = program.files.get(name, b"") if program and program.archive else b""
-    slurm = run_set.record.scheduler == "slurm"
     env = job_environment(os.environ if caller is None else caller, run_set)
     missing = len(missing_runs(run_set)) if layout.bundle.is_dir() else 0
     return JobRequest(
@@ -105,7 +106,7 @@ def request_for(
         workdir=layout.bundle,
         env={**env, **allocation.variables, **_kept(program)},
         output=str(layout.job_output("%j")),
-        options=allocation.options(run_set.record, layout, missing) if slurm else (),
+        options=allocation.options(run_set.record, layout, missing) if allocates else (),
     )
 
 
@@ -342,7 +343,7 @@ def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:
     A plain `sbatch job.sh` has its own name. Local jobs are surer by id: a process about to become
     another program has no name for a moment.
     """
-    local = run_set.record.scheduler == "local"
+    local = kind_of(run_set.record.scheduler).runs_here
     here = world.host
     ours = {record.job_id for record in submissions(run_set.layout) if record.job_id}
     unfinished = [job for job in _recorded_jobs(run_set.layout) if not job.final]

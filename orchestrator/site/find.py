@@ -85,25 +85,14 @@ def _slurm(wishes: Wishes) -> list[Partition] | None:
     try:
         return slurm_site.partitions()
     except SchedulerUnknown as error:
-        raise SchedulerUnknown(
-            error.message,
-            argv=error.argv,
-            stderr=error.stderr,
-            hint="ask again, or go without it: --scheduler local",
-        ) from error
+        error.advise("without Slurm: --scheduler local")
+        raise
     except SchedulerError as error:
         is_here = error.returncode is not None  # it refuses
         if not is_here and not kind_of(wishes.scheduler).allocates:
             return None
-        raise SchedulerError(
-            error.message,
-            argv=error.argv,
-            returncode=error.returncode,
-            stdout=error.stdout,
-            stderr=error.stderr,
-            hint="; ".join(filter(None, [error.hint, "without Slurm: --scheduler local"])),
-            fix=error.fix,
-        ) from error
+        error.advise("without Slurm: --scheduler local")
+        raise
 
 
 # ---- Slurm ----
