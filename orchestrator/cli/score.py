@@ -155,12 +155,10 @@ def more_runs(folder: str, score: Score, site: str | None) -> str:
 
 def against_published(folder: str, score: Score) -> list[str]:
     """Compare our set with published results of its system, benchmark and round."""
-    from os.path import join
-
-    from orchestrator.mllog.source import read_json
+    from orchestrator.mllog.source import read_description
 
     minutes = None if score.own or score.no_result else score.minutes
-    if minutes is None or not (record := read_json(join(folder, "set.json"))):
+    if minutes is None or not (record := read_description(folder)):
         return []
     from orchestrator.published import compare, of_set
 

@@ -351,7 +351,7 @@ def _below(
 
 def _log_lines(run_set: RunSet, picture: SetPicture, width: int, height: int) -> list[str]:
     from orchestrator.evidence.progress import read_end
-    from orchestrator.onnode.kernel.mllog_tail import telling_log
+    from orchestrator.evidence.telling import telling_log
     from orchestrator.words import cell
 
     if picture.going:

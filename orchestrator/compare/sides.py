@@ -123,7 +123,7 @@ def _folder(directory: str, ruleset: str) -> Side:
         stand_in=score.stand_in,
         failed=sum(run.use == "bad" for run in _in_window(score)),
         dropped=score.dropped,
-        mixed=(*source.told, *_mixed(score)),
+        mixed=(*source.remarks, *_mixed(score)),
         settings=_logged(log) if log else {},
     )
     if source.is_set:

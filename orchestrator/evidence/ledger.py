@@ -441,7 +441,7 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         ):
             yield Mismatch(one.number, file, "is shorter than the log that it was made of")
     yield from _repeated(list(_of(entries, "result")), "result", "run", "attempt", "sha256")
-    runs = evidence.findings.numbers(evidence.layout.runs)
+    runs = evidence.findings.walk.numbers(evidence.layout.runs)
     for run in runs:
         if evidence.layout.result(run).exists() and run not in said:
             yield Mismatch(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import RunSet, SetEvidence, going
+from orchestrator.evidence.telling import telling_log
 from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.regular import open_regular

@@ -25,8 +25,8 @@ from orchestrator.evidence.progress import (
 )
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import LIVE, QUEUED, STATES, judge
+from orchestrator.evidence.telling import telling_log
 from orchestrator.mllog.source import why_no_result
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord
 from orchestrator.onnode.kernel.world import now_ms
 from orchestrator.words import count, duration, quoted

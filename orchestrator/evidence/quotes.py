@@ -10,10 +10,11 @@ from pathlib import Path
 from orchestrator.causes.reading import Symptom
 from orchestrator.evidence.own_causes import is_bookkeeping
 from orchestrator.evidence.progress import TAIL_BYTES, read_end
+from orchestrator.evidence.telling import telling_log
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
-from orchestrator.onnode.kernel.mllog_tail import lines, telling_log
+from orchestrator.onnode.kernel.mllog_tail import lines
 from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.policy.reports import line
 

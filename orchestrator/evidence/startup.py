@@ -13,8 +13,8 @@ from typing import Any
 
 from orchestrator.evidence.progress import WHOLE_BYTES, read_ends, tail_of
 from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.telling import telling_log
 from orchestrator.mllog.olympic import median
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from orchestrator.evidence.sets import (
     set_folders,
     surely_settled,
 )
+from orchestrator.evidence.telling import telling_log
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.scheduler import open_scheduler
 

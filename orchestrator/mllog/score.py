@@ -62,7 +62,7 @@ def score_source(
     )
     score = _with_outlook(score, round_rules, window or source.is_set, minutes_left)
     return score.replace(
-        reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.told)
+        reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.remarks)
     )
 
 

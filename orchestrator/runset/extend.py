@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.evidence.files import Findings
-from orchestrator.evidence.sets import MOST_RUNS, RunSet
+from orchestrator.evidence.sets import RunSet
 from orchestrator.onnode.kernel.records import write
+from orchestrator.onnode.kernel.walk import MOST_RUNS
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import HeldError

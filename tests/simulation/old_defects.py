@@ -346,7 +346,7 @@ DEFECTS = [
                 OPENING,
                 (
                     "        if record is None and declared is None:\n"
-                    '            if records.numbered(layout.runs, "", files=files, strict=True) or entries:\n'
+                    "            if SetWalk(layout.root, files, raise_if_away).runs() or entries:\n"
                     '                words = f"{layout.set_file} is missing, and the set has runs"\n'
                     '                raise FolderError(f"{words}; put it back, or start a new set")\n'
                 ),

@@ -33,6 +33,12 @@ AWAY = frozenset(
 _ROOM = bytes(1 << 16)
 
 
+def raise_if_away(path: PathLike, error: Exception) -> None:
+    """Raise the error of reading `path` if its storage is unavailable."""
+    if isinstance(error, OSError) and error.errno in AWAY:
+        raise error
+
+
 class FileState(NamedTuple):
     """`size` in bytes, `mtime` in seconds by the storage's clock."""
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from .files import AWAY, HERE, Files, PathLike
-from .layout import Layout
-from .records import numbered
-from .regular import open_regular
 
 TOKEN = b":::MLLOG "
 MAX_LINE = 1 << 20
@@ -23,8 +19,6 @@ MAX_LINE = 1 << 20
 SEARCH_BYTES = 256 << 20
 """run_stop counts only this close to the end of a log."""
 _BLOCK = 1024 * 1024
-_OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
-"""Some programs log these in every process, all else in a single process."""
 _DECODER = json.JSONDecoder()
 
 
@@ -120,25 +114,3 @@ def has_record(path: PathLike, files: Files = HERE) -> bool:
             return any(True for _ in lines(file.read(_BLOCK)))
     except OSError:
         return False
-
-
-def _tells(path: Path) -> bool:
-    """Return whether the logging process has records in its first or last megabyte."""
-    try:
-        with open_regular(path) as file:
-            first = file.read(_BLOCK)
-            file.seek(max(len(first), os.fstat(file.fileno()).st_size - _BLOCK))
-            return any(
-                one["key"] not in _OF_EVERY_RANK
-                for chunk in (first, file.read(_BLOCK))
-                for one in lines(chunk)
-            )
-    except OSError:
-        return False
-
-
-def telling_log(layout: Layout, run: int, attempt: int) -> Path:
-    """Return the logging node's log: rank 0 if it has logged, or no node has yet."""
-    ranks = [0, *numbered(layout.attempt(run, attempt), ".log", "node_")]
-    logs = [layout.node_log(run, attempt, rank) for rank in ranks]
-    return next(filter(_tells, logs), logs[0])

@@ -9,15 +9,16 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from .files import AWAY, HERE, Files, PathLike
+from .files import HERE, Files, PathLike, raise_if_away
 from .plural import count
-from .regular import parse
+from .walk import problem, read_object
+
+if TYPE_CHECKING:
+    from .walk import Readable
 
 SCHEMA = 1
 REHEARSAL = "rehearsal"
@@ -238,27 +239,23 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 
 
 def read(
-    kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False
+    kind: type[R], path: PathLike, files: Readable = HERE, *, strict: bool = False
 ) -> R | Finding | None:
     """Return a record, or None without a file. Unknown members are ignored.
 
     `strict`: raise OSError if the storage does not answer.
     """
     try:
-        data = parse(files.read_bytes(path))
+        data = read_object(path, files.read_bytes)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        if strict and error.errno in AWAY:
-            raise
-        return Finding(Path(path), f"cannot be read: {error.strerror or error}")
-    except ValueError as error:  # not UTF-8, or not JSON
-        return Finding(Path(path), f"is no JSON: {error}")
-    if not isinstance(data, dict):
-        return Finding(Path(path), "is not a JSON object")
+    except (OSError, ValueError) as error:
+        if strict:
+            raise_if_away(path, error)
+        return Finding(Path(path), problem(error))
     shape, values = _fitting(kind, data)
-    problem = _problem(kind, shape, values)
-    return Finding(Path(path), problem) if problem else kind(**values)
+    misfit = _problem(kind, shape, values)
+    return Finding(Path(path), misfit) if misfit else kind(**values)
 
 
 def checked(kind: type[R], data: dict[str, Any]) -> R | None:
@@ -343,29 +340,6 @@ def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files =
     except OSError:
         files.remove(temporary)
         raise
-
-
-def numbered(
-    folder: PathLike,
-    suffix: str = ".json",
-    prefix: str = "",
-    files: Files = HERE,
-    *,
-    strict: bool = False,
-) -> list[int]:
-    """Return the rising numbers k of `<prefix><k><suffix>` in `folder`. `strict`: as in `read`."""
-    try:
-        return numbers(files.names(folder), suffix, prefix)
-    except OSError as error:
-        if strict and error.errno in AWAY:
-            raise
-        return []
-
-
-def numbers(names: Iterable[str], suffix: str, prefix: str) -> list[int]:
-    """Return the rising numbers k of names `<prefix><k><suffix>`."""
-    name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
-    return sorted(int(found[1]) for found in map(name.fullmatch, names) if found)
 
 
 @dataclass(frozen=True)

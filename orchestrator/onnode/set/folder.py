@@ -15,11 +15,12 @@ from shlex import quote
 from typing import Protocol
 
 from ..kernel import records
-from ..kernel.files import Files, is_temporary
+from ..kernel.files import Files, is_temporary, raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.program import Program, walk
 from ..kernel.records import RunRecord, SetRecord, StateFile
 from ..kernel.waiting import Flow
+from ..kernel.walk import SetWalk
 from ..kernel.world import THIS, World
 from ..policy.experiment import Facts, of_run, parse_facts
 from . import bundle as bundle_files
@@ -72,6 +73,10 @@ class Folder:
     def files(self) -> Files:
         return self.world.files
 
+    @property
+    def _walk(self) -> SetWalk:
+        return SetWalk(self.layout.root, self.files, raise_if_away)
+
     # ---- runs and attempts, read ----
 
     def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
@@ -115,12 +120,11 @@ class Folder:
 
     def attempts(self, run: int) -> list[int]:
         """Return a run's attempts that have a folder. Raises OSError."""
-        return records.numbered(self.layout.run(run), "", "attempt_", self.files, strict=True)
+        return self._walk.attempts(run)
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
         """Return the ranks with a file, such as `node_3.log`. Raises OSError."""
-        folder = self.layout.attempt(run, attempt)
-        return records.numbered(folder, suffix, "node_", self.files, strict=True)
+        return self._walk.ranks(run, attempt, suffix)
 
     # ---- runs and attempts, written ----
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 from ..kernel import records
 from ..kernel.events import number
+from ..kernel.files import raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.plural import count
 from ..kernel.program import Program
 from ..kernel.records import SetRecord
 from ..kernel.settings import Settings
+from ..kernel.walk import SetWalk
 from ..kernel.world import World
 from . import bundle as bundle_files
 from . import ledger, sharing
@@ -97,7 +99,7 @@ class _Opener:
         declared = ledger.declared(entries)
         record = records.read(SetRecord, layout.set_file, files, strict=True)
         if record is None and declared is None:
-            if records.numbered(layout.runs, "", files=files, strict=True) or entries:
+            if SetWalk(layout.root, files, raise_if_away).runs() or entries:
                 words = f"{layout.set_file} is missing, and the set has runs"
                 raise FolderError(f"{words}; put it back, or start a new set")
             record = self._describe(layout)

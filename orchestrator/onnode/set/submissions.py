@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel import records
-from ..kernel.files import is_temporary
+from ..kernel.files import is_temporary, raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.records import SubmissionRecord
+from ..kernel.walk import SetWalk
 from ..kernel.world import THIS, World
 from ..policy.lease import STALE_S
 from . import ledger
@@ -98,7 +99,7 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
 def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | None:
     """Return the newest submission without an outcome, unless a submission has the job."""
     files = world.files
-    numbers = records.numbered(layout.submissions, files=files, strict=True)
+    numbers = SetWalk(layout.root, files, raise_if_away).submissions()
     found = [
         records.read(SubmissionRecord, layout.submission(k), files, strict=True) for k in numbers
     ]

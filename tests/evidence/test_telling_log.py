@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.evidence.telling import telling_log
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.mllog_tail import telling_log
 
 
 def line(key: str) -> str:
