@@ -1,4 +1,4 @@
-"""Outcomes, keys and olympic means, shared by scoring and the views of unfinished sets.
+"""Outcomes, keys, times to train and olympic means, for scoring and views of unfinished sets.
 
 Own mean and median: Python's `statistics` loads fractions and decimals.
 """
@@ -15,6 +15,32 @@ DONE = ("success", "not_converged")
 """Outcomes of attempts that count."""
 EVALUATIONS = ("eval_accuracy", "eval_error")
 """Keys of an evaluation."""
+
+
+class StartStop:
+    """A run's start and stop by its records in file order, in Unix milliseconds; None if unknown.
+
+    The last `run_start` and the last `run_stop` count until both are known. Source:
+    result_summarizer, _query_run_start_stop.
+    """
+
+    __slots__ = ("start", "stop")
+
+    def __init__(self) -> None:
+        self.start: float | None = None
+        self.stop: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.start is not None and self.stop is not None
+
+    def take(self, key: object, time_ms: float) -> None:
+        if self.is_known:
+            return
+        if key == "run_start":
+            self.start = time_ms
+        elif key == "run_stop":
+            self.stop = time_ms
 
 
 def mean(values: Collection[float]) -> float:

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.olympic import EVALUATIONS, minutes_between
+from orchestrator.mllog.olympic import EVALUATIONS, StartStop, minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
 
@@ -178,20 +178,13 @@ class Log:
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
-        """Return the times of `run_start` and `run_stop` as the referee does: it walks the records
-        until it holds both."""
+        """Return the run's start and stop (olympic.StartStop)."""
         starts, stops = self.with_key("run_start"), self.with_key("run_stop")
-        if len(starts) <= 1 and len(stops) <= 1:
-            return starts[0].time if starts else None, stops[0].time if stops else None
-        start = stop = None
-        for record in self.records:
-            if record.key == "run_start":
-                start = record.time
-            elif record.key == "run_stop":
-                stop = record.time
-            if start is not None and stop is not None:
-                break
-        return start, stop
+        has_repeats = len(starts) > 1 or len(stops) > 1
+        times = StartStop()
+        for record in self.records if has_repeats else (*starts, *stops):
+            times.take(record.key, record.time)
+        return times.start, times.stop
 
     @property
     def minutes(self) -> float | None:

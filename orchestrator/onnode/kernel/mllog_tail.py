@@ -45,6 +45,11 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
         at = chunk.find(TOKEN, end) if end >= 0 else -1
 
 
+def has_start(chunk: bytes) -> bool:
+    """Return whether a record says that the run started."""
+    return b"run_start" in chunk and any(record["key"] == "run_start" for record in lines(chunk))
+
+
 def status_of(record: dict[str, Any]) -> str:
     status = record["metadata"].get("status")
     return status[:40] if isinstance(status, str) else ""
@@ -52,9 +57,9 @@ def status_of(record: dict[str, Any]) -> str:
 
 def _last_stop(chunk: bytes) -> str | None:
     """None without a run_stop."""
-    stops = (
-        [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
-    )
+    if b"run_stop" not in chunk:
+        return None
+    stops = [record for record in lines(chunk) if record["key"] == "run_stop"]
     return status_of(stops[-1]) if stops else None
 
 
