@@ -18,7 +18,7 @@ from .plural import count
 from .walk import problem, read_object
 
 if TYPE_CHECKING:
-    from .walk import Readable
+    from .walk import WalkedFiles
 
 SCHEMA = 1
 REHEARSAL = "rehearsal"
@@ -239,7 +239,7 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 
 
 def read(
-    kind: type[R], path: PathLike, files: Readable = HERE, *, strict: bool = False
+    kind: type[R], path: PathLike, files: WalkedFiles = HERE, *, strict: bool = False
 ) -> R | Finding | None:
     """Return a record, or None without a file. Unknown members are ignored.
 

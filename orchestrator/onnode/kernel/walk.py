@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .regular import PathLike
 
-    class Readable(Protocol):
+    class WalkedFiles(Protocol):
         """The part of `Files` that a walk needs."""
 
         def open(self, path: PathLike) -> BinaryIO: ...
@@ -67,7 +67,7 @@ class SetWalk:
     def __init__(
         self,
         root: PathLike,
-        files: Readable,
+        files: WalkedFiles,
         note: Callable[[PathLike, Exception], object],
     ) -> None:
         self.root = os.fspath(root)

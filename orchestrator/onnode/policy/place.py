@@ -19,6 +19,35 @@ from .reports import NodeReport
 
 
 @dataclass
+class StepOrders:
+    """The loop's orders to the nodes of a step."""
+
+    generation: int = 0
+    """The number of the step, from 1."""
+    pulling: set[str] = field(default_factory=set)
+    """Nodes ordered to pull."""
+    releasing: bool = False
+    """Ordered to end."""
+
+
+@dataclass
+class AttemptEnds:
+    """How a group's attempts ended."""
+
+    ways: list[str] = field(default_factory=list)
+    """How they died; "" for late deaths, see Outcome."""
+    refused: bool = False
+    """The program refused its settings in the last attempt."""
+
+    def take(self, outcome: object) -> None:
+        """Add an outcome, as recorded."""
+        members = outcome if isinstance(outcome, dict) else {}
+        way = members.get("way")
+        self.ways.append(way if isinstance(way, str) else "")
+        self.refused = members.get("refused") is True
+
+
+@dataclass
 class GroupState:
     """The nodes of a group. `in_order` sorts the ranks when all are ready."""
 
@@ -42,15 +71,8 @@ class GroupState:
     silent: set[str] = field(default_factory=set)
     """This step: not answering, not awaited."""
     slow: set[str] = field(default_factory=set)
-    ways: list[str] = field(default_factory=list)
-    """How the attempts died; "" for late deaths, see Outcome."""
-    refused: bool = False
-    """The program refused its settings in the last attempt."""
-    pulling: set[str] = field(default_factory=set)
-    """This step: ordered to pull."""
-    generation: int = 0
-    releasing: bool = False
-    """Ordered to end."""
+    orders: StepOrders = field(default_factory=StepOrders)
+    ends: AttemptEnds = field(default_factory=AttemptEnds)
 
     @property
     def workers(self) -> list[str]:
@@ -96,7 +118,7 @@ def _failure(group: GroupState, event: Event) -> tuple[str, str] | None:
         return event.part(0), event.part(1) or event.part(0)
     if event.word == "gone":
         return "container", event.detail
-    if event.word != "left" or group.releasing or event.node in group.excluded:
+    if event.word != "left" or group.orders.releasing or event.node in group.excluded:
         return None
     if event.detail:  # the loop's absence ends the set, or passes
         return "loop", event.detail
@@ -121,13 +143,9 @@ def _apply_own(group: GroupState, event: Event) -> None:
     elif word == "ordered":
         group.ranks = event.names("ranks")
     elif word == "outcome":
-        outcome = event.data().get("outcome")
-        outcome = outcome if isinstance(outcome, dict) else {}
-        way = outcome.get("way")
-        group.ways.append(way if isinstance(way, str) else "")
-        group.refused = outcome.get("refused") is True
+        group.ends.take(event.data().get("outcome"))
     elif word == "release":
-        group.releasing = True
+        group.orders.releasing = True
     elif word == "fail":
         group.failed.setdefault(node, (event.part(0), event.part(1)))
     elif word == "aside":
@@ -146,18 +164,16 @@ def _apply_own(group: GroupState, event: Event) -> None:
     elif word == "slow":
         group.slow.add(node)
     elif word == "pull":
-        group.pulling.add(node)
+        group.orders.pulling.add(node)
     elif word in ("clock", "unseen", "deep") and node in group.reports:
         group.reports[node].apply(word, event.detail)
 
 
 def _start_step(group: GroupState, nodes: Sequence[str]) -> None:
     """Drop earlier reports."""
-    group.generation += 1
+    group.orders = StepOrders(group.orders.generation + 1)
     group.failed = {}
     group.silent = set()
-    group.pulling = set()
-    group.releasing = False
     for node in nodes:
         group.reports.setdefault(node, NodeReport()).reset()
 
@@ -274,13 +290,13 @@ def is_free(group: GroupState, node: str) -> bool:
 def repeats_itself(group: GroupState, attempts: int) -> bool:
     """Return whether all attempts of this group died alike soon after their start: as many as a run
     has (`attempts`), and two at least."""
-    ways = group.ways
+    ways = group.ends.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
 
 def refuses_settings(group: GroupState) -> bool:
     """Return whether the program refuses its settings: it has never done otherwise in this job."""
-    return group.refused and len(set(group.ways)) == 1
+    return group.ends.refused and len(set(group.ends.ways)) == 1
 
 
 # ---- image pulls ----
@@ -297,8 +313,9 @@ def lacking(group: GroupState) -> list[str]:
 
 def next_to_pull(group: GroupState, at_once: int) -> list[str]:
     lack = lacking(group)
-    free = at_once - sum(node in group.pulling for node in lack)
-    return [node for node in lack if node not in group.pulling][: max(free, 0)]
+    pulling = group.orders.pulling
+    free = at_once - sum(node in pulling for node in lack)
+    return [node for node in lack if node not in pulling][: max(free, 0)]
 
 
 # ---- texts ----
