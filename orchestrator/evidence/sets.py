@@ -153,9 +153,10 @@ class SetEvidence:
     def copy_of(self) -> str:
         """Return the original of a copied set, else "": a copy's jobs are the original's."""
         try:
+            from orchestrator.evidence.copies import original
             from orchestrator.onnode.set import ledger
 
-            return ledger.original(self.layout.root, ledger.read(self.layout.root)[0])
+            return original(self.layout.root, ledger.read(self.layout.root)[0])
         except OSError:
             return ""
 

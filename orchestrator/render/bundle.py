@@ -218,7 +218,7 @@ def _package(entry: Entry) -> Files:
     """Return lib/: the package `orchestrator.onnode`, without files that this entry cannot use
     (kernel/parts.py)."""
     from orchestrator import onnode
-    from orchestrator.onnode.kernel.parts import is_carried, needs
+    from orchestrator.onnode.kernel.parts import needs
 
     site = entry.site
     notifies = bool(site.notify.command or site.notify.mail or site.notify.webhook)
@@ -233,6 +233,13 @@ def _package(entry: Entry) -> Files:
     return {
         f"lib/{name}": (folder / name).read_bytes() for name in names if is_carried(name, wanted)
     }
+
+
+def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:
+    """Return whether a bundle carries a file of lib/."""
+    from orchestrator.onnode.kernel.parts import PARTS
+
+    return all(wanted[part.need] for part in PARTS if name.startswith(part.path))
 
 
 def lib_file(name: str) -> bytes:

@@ -21,6 +21,11 @@ from orchestrator.runset.bundle import check_bundle
 from orchestrator.words import count, quoted
 
 
+def extension(nexp: int) -> ledger.NewRecord:
+    """Return the record: from here on the set has `nexp` runs."""
+    return "extend", {"nexp": nexp}
+
+
 def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
     """Raise UsageError for fewer runs or too many, SetError if seeds or bundle forbid more."""
     record, layout = run_set.record, run_set.layout
@@ -52,7 +57,7 @@ def extend(run_set: RunSet, nexp: int, world: World = THIS) -> RunSet:
     """Declare `nexp` runs. Needs the set's lock, and no live job. Raises SetError."""
     root = run_set.layout.root
     try:
-        ledger.append(root, ledger.extension(nexp), world=world)
+        ledger.append(root, extension(nexp), world=world)
         return with_extension(run_set, world)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held

@@ -29,13 +29,13 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.lease import HeldError, Lease
-from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.complete import settle_complete_set
 from orchestrator.runset.extend import check_extension, extend, with_extension
+from orchestrator.runset.sharing import rights
 from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 from orchestrator.words import count, quoted
 

@@ -88,15 +88,6 @@ def _read(path: PathLike, limit: int, fd: int, size: int) -> bytes:
         os.close(fd)
 
 
-def last_bytes(path: PathLike, limit: int) -> bytes:
-    """Raises OSError, also for irregular files."""
-    fd, size = _open(path, 0)
-    try:
-        return os.pread(fd, limit, max(size - limit, 0))
-    finally:
-        os.close(fd)
-
-
 def parse(content: bytes) -> Any:
     """Parse JSON. Raises ValueError, also for NaN, half a surrogate, and deep nesting."""
     try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
+from ..kernel.events import UNIT, NetworkUse, Pulse
 from ..kernel.plural import count
 
 if TYPE_CHECKING:
@@ -84,16 +84,6 @@ class Silence(NamedTuple):
         return UNIT.join(map(str, (attempt, self.limit_ms, self.unheard, *self.pulse)))
 
 
-def recorded(event: Event) -> tuple[str, Silence] | None:
-    """Return attempt (`3.1`) and silence of a `pulse` event; None if damaged."""
-    attempt, *parts = event.parts
-    numbers = [value for part in parts if (value := number(part)) is not None and value >= 0]
-    if len(parts) != 6 or len(numbers) != 6:
-        return None
-    limit_ms, unheard, *pulse = numbers
-    return attempt, Silence(Pulse(*pulse), limit_ms, unheard)
-
-
 def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -> Silence:
     """Any node's output ends a run's silence. `unheard`: nodes without a pulse."""
     if not pulses:
@@ -124,10 +114,6 @@ def _phase(run: Pulse) -> str:
     if run.interval_ms:
         return f"its evaluations came {run.interval_ms / 1000:.0f} s apart at most"
     return "no evaluation interval is known yet"
-
-
-def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
-    return silence(pulses, settings).verdict
 
 
 def stands_out(

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -31,7 +30,6 @@ PATIENCE_S = 30.0
 """Writes take milliseconds."""
 
 MARK = "orchestrator-ledger:"
-_MARKED = re.compile(rf"(?<!\S){MARK}([0-9]{{1,8}}):([0-9a-f]{{64}})(?!\S)")
 
 NewRecord = tuple[str, dict[str, Any]]
 """Kind and data of a record to append."""
@@ -119,11 +117,6 @@ def head(entries: list[LedgerRecord]) -> str:
 def mark(head: str) -> str:
     """Return a head as one word, for places outside of the set."""
     return f"{MARK}{head.replace(' ', ':')}" if head else ""
-
-
-def marked(text: str) -> list[str]:
-    """Return the heads in a text marked by `mark`."""
-    return [f"{number} {sha}" for number, sha in _MARKED.findall(text)]
 
 
 def append(
@@ -231,37 +224,10 @@ def declared(entries: list[LedgerRecord]) -> SetRecord | None:
     return replace(record, nexp=max([record.nexp, *(runs for _, runs in extensions(entries))]))
 
 
-def extension(nexp: int) -> NewRecord:
-    """Return the record: from here on the set has `nexp` runs."""
-    return "extend", {"nexp": nexp}
-
-
 def extensions(entries: list[LedgerRecord]) -> list[tuple[LedgerRecord, int]]:
     """Return extensions with their numbers of runs, 0 if unusable."""
     found = [(one, one.data.get("nexp")) for one in entries if one.kind == "extend"]
     return [(one, runs if type(runs) is int and 0 < runs < 10_000 else 0) for one, runs in found]
-
-
-def original(root: Path, entries: list[LedgerRecord]) -> str:
-    """Return a copied set's original; "" for a set in its place, a moved set, or a rehearsal.
-
-    A copy has another path and inode, and its original exists or is not mounted.
-    """
-    found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
-    if not isinstance(found, dict) or not isinstance(found.get("path"), str):
-        return ""
-    record = declared(entries)
-    if record is not None and record.rehearsed:
-        return ""
-    path = found["path"]
-    try:
-        same = os.path.realpath(path) == os.path.realpath(root) or os.stat(
-            root
-        ).st_ino == found.get("inode")
-    except OSError:
-        same = True
-    moved = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
-    return "" if same or moved else path
 
 
 def attempt_started(state: RunRecord) -> NewRecord:

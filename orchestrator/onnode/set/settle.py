@@ -24,7 +24,7 @@ def settle(folder: Folder) -> None:
     FolderError."""
     _settle_jobs(folder)
     sweep(folder.layout, folder.world)
-    settling = _Settling(folder)
+    settling = Settling(folder)
     for run in range(1, folder.record.nexp + 1):
         folder.files.make_folder(folder.layout.run(run), parents=True, exist_ok=True)
         settling.settle_run(run)
@@ -33,17 +33,6 @@ def settle(folder: Folder) -> None:
         with suppress(PermissionError):  # the log directory may be another user's
             folder.files.sync_folder(place)  # a result on the disk is found
     settling.complete_ledger()
-
-
-def restore(folder: Folder) -> None:
-    """Like `settle`, for a command in a set without missing runs: write lost states of attempts as
-    the ledger has them. Nothing new is recorded. Raises OSError, FolderError."""
-    folder.check_mine()
-    sweep(folder.layout, folder.world)
-    settling = _Settling(folder)
-    for run in range(1, folder.record.nexp + 1):
-        for attempt in folder.attempts(run):
-            settling.restore(run, attempt)
 
 
 def _settle_jobs(folder: Folder) -> None:
@@ -75,7 +64,9 @@ def last_seen_ms(folder: Folder, job: JobRecord) -> int:
     return max(1, job.started_ms, last_ms)
 
 
-class _Settling:
+class Settling:
+    """The settling of a set's runs and attempts."""
+
     def __init__(self, folder: Folder) -> None:
         """Raises OSError."""
         self._folder = folder
@@ -128,16 +119,6 @@ class _Settling:
 
     # ---- an attempt ----
 
-    def restore(self, run: int, attempt: int) -> None:
-        """Write an attempt's end as the ledger has it, if its state is lost. Raises FolderError,
-        OSError."""
-        path = self._layout.attempt_state(run, attempt)
-        state = records.read(RunRecord, path, self._files, strict=True)
-        ended = None if _is_final(state, run, attempt) else self._on_record(run, attempt)
-        if ended is not None:
-            self._folder.check_mine()
-            self._folder.write(ended, path)
-
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return an attempt's final state; None if it never started."""
         path = self._layout.attempt_state(run, attempt)
@@ -150,7 +131,7 @@ class _Settling:
             state = self._as_left(run, attempt)
         if state.state != "running":
             return state
-        ended = self._on_record(run, attempt)
+        ended = self.on_record(run, attempt)
         if ended is None:
             ended = self._by_its_logs(state)
             if missing := _unrecorded(ended, self._known):  # the ledger first, as in Folder.close
@@ -186,7 +167,7 @@ class _Settling:
                 return True
         return False
 
-    def _on_record(self, run: int, attempt: int) -> RunRecord | None:
+    def on_record(self, run: int, attempt: int) -> RunRecord | None:
         """None if the ledger has no end, or the logs contradict it."""
         found = self._known.get(("end", run, attempt))
         data = found.data.get("state") if found else None
@@ -274,15 +255,6 @@ class _Settling:
             missing.append(ledger.published(path, run, attempt, -1, self._files))
         if missing:
             self._folder.record_that(*missing)
-
-
-def _is_final(state: object, run: int, attempt: int) -> bool:
-    """Return whether it is the state of this attempt after its end."""
-    return (
-        isinstance(state, RunRecord)
-        and (state.run, state.attempt) == (run, attempt)
-        and state.state != "running"
-    )
 
 
 def _unrecorded(

@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import grp
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..kernel.world import World
 
 
 def umask_for(group: str, before: int) -> int:
     """Return the umask in a set. Whatever a group can change, it can execute."""
     return before & 0o005 | 0o002 if group else before | 0o022
-
-
-@contextmanager
-def rights(root: Path, world: World) -> Iterator[None]:
-    """Write into a set with the modes of its other files, whatever the user's umask."""
-    try:
-        mode = root.stat().st_mode
-    except OSError:
-        mode = 0
-    before = world.umask(0o022)
-    world.umask(umask_for("a group" if mode & 0o2020 == 0o2020 else "", before))
-    try:
-        yield
-    finally:
-        world.umask(before)
 
 
 def give(folder: Path, group: str) -> None:
@@ -48,13 +27,6 @@ def show(folder: Path, group: str) -> None:
         if not path.is_symlink():
             mode = path.stat().st_mode & 0o755
             path.chmod(mode | (0o050 if mode & 0o100 else 0o040))
-
-
-def show_like(path: Path, folder: Path, mode: int) -> None:
-    """Give a new path its owner's `mode`, and the readers of `folder`. Raises OSError."""
-    readers = folder.stat()
-    os.chown(path, -1, readers.st_gid)
-    path.chmod(mode | mode >> 3 & readers.st_mode & 0o050 | mode >> 6 & readers.st_mode & 0o005)
 
 
 def _number(group: str) -> int:
