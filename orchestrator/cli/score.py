@@ -106,7 +106,7 @@ def show(
     for folder in folders:
         try:
             score = score_dir(
-                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own
+                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own_rules=own
             )
         except OrchestratorError as error:
             if single:

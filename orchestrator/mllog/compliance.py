@@ -260,10 +260,10 @@ class _Check:
     def _count(self, config: Config, seen: dict[str, list[Record]]) -> None:
         reported: set[frozenset[str]] = set()
         for key, rule in config.keys.items():
-            found = seen[key]
+            records = seen[key]
             if rule.required == "EXACTLY_ONE":
-                if len(found) != 1:
-                    self._not_once(rule, found)
+                if len(records) != 1:
+                    self._not_once(rule, records)
             elif rule.others:
                 alternatives = frozenset([key, *rule.others])
                 if alternatives not in reported and not any(seen[other] for other in alternatives):
@@ -273,20 +273,20 @@ class _Check:
                         )
                     )
                 reported.add(alternatives)
-            elif len(found) < rule.least:
-                often = "once" if rule.least == 1 else f"{rule.least} times, not {len(found)}"
+            elif len(records) < rule.least:
+                often = "once" if rule.least == 1 else f"{rule.least} times, not {len(records)}"
                 self._missing(rule, f"it must be logged at least {often}")
 
-    def _not_once(self, rule: KeyRule, found: list[Record]) -> None:
-        if not found:
+    def _not_once(self, rule: KeyRule, records: list[Record]) -> None:
+        if not records:
             self._missing(rule, "it must be logged exactly once")
-        elif all(record.value == found[0].value for record in found):
-            message = f"logged {len(found)} times with the same value; once is enough"
+        elif all(record.value == records[0].value for record in records):
+            message = f"logged {len(records)} times with the same value; once is enough"
             self.warnings.append(
-                self._finding(found[1], rule.name, rule.required, message, WARNING)
+                self._finding(records[1], rule.name, rule.required, message, WARNING)
             )
         else:
-            self._keyed(found[1], rule.required, words.different_values(self.log, found))
+            self._keyed(records[1], rule.required, words.different_values(self.log, records))
 
     def _missing(self, rule: KeyRule, why: str) -> None:
         finding = LogFinding(

@@ -38,7 +38,7 @@ def changes(source: Source) -> list[LogFinding]:
     for number in files:
         for field, value, nodes in _values(source.walk, number):
             places.setdefault((field, value), {})[number] = nodes
-    found = []
+    findings = []
     for field in dict.fromkeys(field for field, _ in places):
         values = {value: runs for (name, value), runs in places.items() if name == field}
         usual = max(values, key=lambda value: _weight(values[value]))
@@ -46,22 +46,22 @@ def changes(source: Source) -> list[LogFinding]:
             if value != usual:
                 text = _sentence(source.walk, field, value, usual, runs, values[usual])
                 key = field.removeprefix("end ")
-                found.append(LogFinding(files[min(runs)], 0, key, "experiment", text, DIFFERS))
-    return found + _edits(source, files)
+                findings.append(LogFinding(files[min(runs)], 0, key, "experiment", text, DIFFERS))
+    return findings + _edits(source, files)
 
 
 def _edits(source: Source, files: dict[int, str]) -> list[LogFinding]:
     states: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for run, edits in source.edits.items():
         states.setdefault(tuple(sorted(edits.items())), []).append(run)
-    found = []
+    findings = []
     usual = max(states, key=lambda state: len(states[state]), default=())
     for state, runs in states.items():
         if state != usual:
             names = file_names({**dict(state), **dict(usual)})
             text = f"was edited between {runs_text(runs)} and {runs_text(states[usual])}: {names}"
-            found.append(LogFinding(files[min(runs)], 0, "bundle", "experiment", text, DIFFERS))
-    return found
+            findings.append(LogFinding(files[min(runs)], 0, "bundle", "experiment", text, DIFFERS))
+    return findings
 
 
 def _weight(runs: dict[int, tuple[str, ...]]) -> float:

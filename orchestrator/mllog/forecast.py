@@ -104,8 +104,8 @@ class _Urn:
         """Return (samples, minutes) of missing runs."""
         counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
         for _ in range(number):
-            own = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
-            counts.append(chance.choice(counts if own else self.reference))
+            is_known = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
+            counts.append(chance.choice(counts if is_known else self.reference))
             rate = chance.choice(self.rates) * drift * (1 + chance.gauss(0, SPREAD))
             if chance.random() < SLOW_SHARE:
                 rate *= 1 + chance.random() * SLOW_BY

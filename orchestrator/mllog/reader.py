@@ -58,7 +58,7 @@ class Record:
         key: Any,
         value: Any,
         metadata: Any,
-        words: int,
+        flags: int,
         offset: int,
         lines: int = 0,
     ) -> None:
@@ -66,7 +66,7 @@ class Record:
         self.key = key
         self.value = value
         self.metadata = metadata
-        self.words = words
+        self.words = flags
         self.offset = offset
         self.lines = lines
 
@@ -78,11 +78,11 @@ class Damage:
     __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
     def __init__(
-        self, message: str, fatal: bool, words: int, offset: int, lines: int, json: Any = None
+        self, message: str, fatal: bool, flags: int, offset: int, lines: int, json: Any = None
     ) -> None:
         self.message = message
         self.fatal = fatal
-        self.words = words
+        self.words = flags
         self.offset = offset
         self.lines = lines
         self.json = json
@@ -141,40 +141,40 @@ class Log:
     @property
     def seeds(self) -> list[tuple[Any, Any, Any]]:
         """Return (metadata.file, metadata.lineno, value) of every `seed`."""
-        found = []
+        values = []
         for record in self.with_key("seed"):
             metadata = record.metadata if isinstance(record.metadata, dict) else {}
-            found.append((metadata.get("file"), metadata.get("lineno"), record.value))
-        return found
+            values.append((metadata.get("file"), metadata.get("lineno"), record.value))
+        return values
 
     @property
     def evaluations(self) -> list[tuple[float, Any, Any]]:
         """Return (time, samples_count or epoch_num, value) of every evaluation, in file order."""
-        found = []
+        points = []
         wanted = self.with_key("eval_accuracy")
         if "eval_error" in self.by_key:
             wanted = [record for record in self.records if record.key in EVALUATIONS]
         for record in wanted:
             if isinstance(record.metadata, dict):
                 metadata = record.metadata
-                found.append(
+                points.append(
                     (
                         record.time,
                         metadata.get("samples_count", metadata.get("epoch_num")),
                         record.value,
                     )
                 )
-        return found
+        return points
 
     @property
     def throughput(self) -> list[tuple[float, float]]:
         """Return (time, samples per second) of the logged throughputs."""
-        found = []
+        rates = []
         for record in self.statistics:
             rate = record.value.get("throughput") if isinstance(record.value, dict) else None
             if (number := finite(rate)) is not None:
-                found.append((record.time, number))
-        return found
+                rates.append((record.time, number))
+        return rates
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
@@ -294,13 +294,13 @@ def _add(
 ) -> None:
     find = repeats.find
     known = [find(text) for text in texts]
-    new = [index for index, found in enumerate(known) if found is None]
+    new = [index for index, parts in enumerate(known) if parts is None]
     parsed = dict(zip(new, _parse_all([texts[index] for index in new]), strict=True))
-    for index, found in enumerate(known):
+    for index, parts in enumerate(known):
         offset, lines = places[index]
-        if found:
-            time, (key, value, metadata, words) = found
-            entry = Record(time, key, value, metadata, words, offset, lines)
+        if parts:
+            time, (key, value, metadata, flags) = parts
+            entry = Record(time, key, value, metadata, flags, offset, lines)
         else:
             made = _entry(*parsed[index], offset, lines)
             if isinstance(made, Damage):
@@ -329,29 +329,29 @@ def _add(
 
 def _parse_all(texts: list[bytes]) -> list[tuple[Any, int]]:
     """Return (JSON value or exception, words of the RCP test) of each text."""
-    told = _words(texts)
-    return [(value, told.get(index, 0)) for index, value in enumerate(_parse(texts))]
+    flags = _words(texts)
+    return [(value, flags.get(index, 0)) for index, value in enumerate(_parse(texts))]
 
 
-def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
+def _entry(value: Any, flags: int, offset: int, lines: int) -> Record | Damage:
     try:
         return Record(
             float(value["time_ms"]),
             value["key"],
             value["value"],
             value["metadata"],
-            words,
+            flags,
             offset,
             lines,
         )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        return _damage(error, value, words, offset, lines)
+        return _damage(error, value, flags, offset, lines)
 
 
 def _words(texts: list[bytes]) -> dict[int, int]:
     """Return index -> bits of the RCP test's words, for texts with any. One search of all texts per
     word."""
-    told: dict[int, int] = {}
+    flags: dict[int, int] = {}
     together = b"\n".join(texts)
     ends = list(accumulate(map(len, texts)))
     for word, bit in _WORDS:
@@ -363,9 +363,9 @@ def _words(texts: list[bytes]) -> dict[int, int]:
         while position >= 0:
             while position >= ends[index] + index:
                 index += 1
-            told[index] = told.get(index, 0) | bit
+            flags[index] = flags.get(index, 0) | bit
             position = together.find(word, ends[index] + index)
-    return told
+    return flags
 
 
 def _parse(texts: list[bytes]) -> list[Any]:
@@ -398,7 +398,7 @@ def _parse_one(text: bytes) -> Any:
         return error
 
 
-def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -> Damage:
+def _damage(error: Exception, value: Any, flags: int, offset: int, lines: int) -> Damage:
     """Return damage that the referee reports (not fatal) or stops at (fatal)."""
     message, fatal, json_value = "", True, None
     if isinstance(value, RecursionError):
@@ -419,4 +419,4 @@ def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -
             not isinstance(error, ValueError),
         )
         json_value = value
-    return Damage(message, fatal, words, offset, lines, json_value)
+    return Damage(message, fatal, flags, offset, lines, json_value)

@@ -31,16 +31,18 @@ def score_dir(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
-    own: OwnRules | None = None,
+    own_rules: OwnRules | None = None,
 ) -> Score:
-    """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own` rules.
+    """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own_rules`.
 
     `ruleset` "own" takes the workload's own rules from the set. `window` applies the median-window
     rule to a folder with more runs than a submission has (a set folder always gets it);
     `minutes_left` is the remaining time of an unfinished set. Raises InputError.
     """
     source = find_source(directory)
-    return score_source(source, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
+    return score_source(
+        source, ruleset=ruleset, window=window, minutes_left=minutes_left, own_rules=own_rules
+    )
 
 
 def score_source(
@@ -49,11 +51,11 @@ def score_source(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
-    own: OwnRules | None = None,
+    own_rules: OwnRules | None = None,
 ) -> Score:
     """Score as `score_dir` does, for logs already found."""
     logs = read_logs(source)
-    round_rules, why = (own, "--workload") if own else _rules(ruleset, source, logs)
+    round_rules, why = (own_rules, "--workload") if own_rules else _rules(ruleset, source, logs)
     runs = [score_run(run, log, round_rules) for run, log in logs]
     differing = _differences(source, logs)
     logs.clear()
@@ -103,16 +105,16 @@ def _rules(
 
 def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFinding, ...]:
     """Return differences from the description, and between runs that should be one experiment."""
-    found: list[LogFinding] = []
+    findings: list[LogFinding] = []
     if source.workload.get("logged"):
         from orchestrator.mllog.described import differences
 
-        found += differences(source, logs)
+        findings += differences(source, logs)
     if source.is_set and len(source.files) > 0:
         from orchestrator.mllog.experiment import changes
 
-        found += changes(source)
-    return tuple(found)
+        findings += changes(source)
+    return tuple(findings)
 
 
 def _with_outlook(

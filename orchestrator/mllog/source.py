@@ -186,7 +186,7 @@ def _set_folder(directory: str) -> Source:
     if edits := on_record.get("edits"):
         source.edits = {run.number: edits.get(run.number, {}) for run in source.files if run.number}
         first, *others = source.edits.values() or ({},)
-        if first and all(one == first for one in others):
+        if first and all(edits_of_run == first for edits_of_run in others):
             names = file_names(first)
             source.remarks.append(f"the bundle was edited before the first run: {names}")
     if lost := bundle_problem(directory, str(source.described.get("bundle_sha256") or "")):

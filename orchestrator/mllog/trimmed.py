@@ -125,11 +125,11 @@ def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | 
     """
 
     def settled(more: int) -> bool:
-        found = interval(_longer(a, more) if both else a, _longer(b, more))
-        return found is not None and (
-            (found.low >= 1 - near and found.high <= 1 + near)
-            or found.high < 1 - near
-            or found.low > 1 + near
+        limits = interval(_longer(a, more) if both else a, _longer(b, more))
+        return limits is not None and (
+            (limits.low >= 1 - near and limits.high <= 1 + near)
+            or limits.high < 1 - near
+            or limits.low > 1 + near
         )
 
     counts = range(MOST_RUNS + 1)
@@ -137,10 +137,10 @@ def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | 
     return count if count < len(counts) else None
 
 
-def _longer(one: Trimmed, more: int) -> Trimmed:
-    kept = one.kept + more
-    variance = one.error2 * one.kept * (one.kept - 1) / (one.kept + 1)
-    return Trimmed(one.mean, variance * (kept + 1) / (kept * (kept - 1)), kept)
+def _longer(score: Trimmed, more: int) -> Trimmed:
+    kept = score.kept + more
+    variance = score.error2 * score.kept * (score.kept - 1) / (score.kept + 1)
+    return Trimmed(score.mean, variance * (kept + 1) / (kept * (kept - 1)), kept)
 
 
 def _degrees(a: float, kept_a: int, b: float, kept_b: int) -> float:

@@ -57,15 +57,15 @@ class Event:
     def data(self) -> dict[str, Any]:
         """Parse the detail; {} if it is no JSON object."""
         try:
-            found = json.loads(self.detail)
+            value = json.loads(self.detail)
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
     def names(self, member: str) -> list[str]:
         """Return the texts in a list of the object."""
-        found = self.data().get(member)
-        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+        names = self.data().get(member)
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 class Pulse(NamedTuple):

@@ -80,8 +80,8 @@ class StopFinder:
             self._rest += piece[cut:]
 
     def _take(self, chunk: bytes) -> None:
-        found = _last_stop(chunk)
-        self.status = self.status if found is None else found
+        status = _last_stop(chunk)
+        self.status = self.status if status is None else status
 
     def finish(self) -> None:
         """Parse the unfinished line."""
@@ -101,9 +101,9 @@ def last_status(
                 begin = max(lowest, end - _BLOCK)
                 file.seek(begin)
                 chunk = file.read(end - begin) + begun
-                found = _last_stop(chunk)
-                if found is not None:
-                    return found
+                status = _last_stop(chunk)
+                if status is not None:
+                    return status
                 # The line cut at the start of this block ends the next block.
                 begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
     except OSError as error:

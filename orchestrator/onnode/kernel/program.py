@@ -47,11 +47,11 @@ class Program(NamedTuple):
         """Fill `data`. Raises ValueError for too long names."""
         return self if self.data else self._replace(data=pack(self.files))
 
-    def command(self, python: str, *words: str) -> list[str]:
+    def command(self, python: str, *arguments: str) -> list[str]:
         """Isolated from modules in a user's folders, and without byte code."""
         loader = self.files[LOADER].decode()
         start = [python or "python3", "-I", "-S", "-B", "-c", loader]
-        return [*start, self.archive, self.sha256, *words]
+        return [*start, self.archive, self.sha256, *arguments]
 
     def below(self, prefix: str) -> dict[str, bytes]:
         """Return the files below a folder, without `prefix`."""

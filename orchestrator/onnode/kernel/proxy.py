@@ -23,7 +23,7 @@ def proxy_of(host: str, variables: Mapping[str, str]) -> str:
     """Return the proxy's address for https:// to `host`; "" for a direct connection."""
     values = {name.lower(): value for name, value in variables.items() if value}
     exceptions = values.get("no_proxy", "").split(",")
-    if any(_is_in(host.lower(), one.strip().lower()) for one in exceptions):
+    if any(_is_in(host.lower(), exception.strip().lower()) for exception in exceptions):
         return ""
     return values.get("https_proxy", "")
 

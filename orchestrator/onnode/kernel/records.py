@@ -292,10 +292,10 @@ def _misfit(value: Any, word: str) -> str:
         return f"is {json.dumps(value)[:40]}, not {word}"
     if isinstance(value, (int, float)) and not abs(value) < LIMIT:
         return "is no number that can be counted with"
-    if word == "list[str]" and not all(isinstance(one, str) for one in value):
+    if word == "list[str]" and not all(isinstance(item, str) for item in value):
         return "holds something else than text"
     if word == "dict[str, int]" and not all(
-        type(one) is int and abs(one) < LIMIT for one in value.values()
+        type(number) is int and abs(number) < LIMIT for number in value.values()
     ):
         return "holds something else than whole numbers"
     return ""

@@ -40,20 +40,20 @@ def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = Non
     """Raises SettingsError."""
     kinds = {setting.name: str(setting.type) for setting in rows()}
     script = _TELL % " ".join(kinds).upper()
-    told_values = bash(script, [], environment, "settings.sh", files)
-    words = told_values.decode("utf-8", "surrogateescape").split("\0")
-    told: dict[str, list[str]] = {}
-    while len(words) > 1:
-        name, count, words = words[0], int(words[1]), words[2:]
-        told[name], words = words[:count], words[count:]
+    output = bash(script, [], environment, "settings.sh", files)
+    fields = output.decode("utf-8", "surrogateescape").split("\0")
+    settings: dict[str, list[str]] = {}
+    while len(fields) > 1:
+        name, count, fields = fields[0], int(fields[1]), fields[2:]
+        settings[name], fields = fields[:count], fields[count:]
     values: dict[str, object] = {
-        "data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}
+        "data": {name[1:]: parts[0] for name, parts in settings.items() if name.startswith("=")}
     }
     for name, kind in kinds.items():
-        found = told.get(name.upper(), [])
-        text = found[0] if found else ""
+        parts = settings.get(name.upper(), [])
+        text = parts[0] if parts else ""
         values[name] = (
-            tuple(found)
+            tuple(parts)
             if kind == "tuple[str, ...]"
             else text
             if kind == "str"
@@ -76,23 +76,23 @@ def check_parts(files: Collection[str], settings: Settings, *, deep: bool) -> No
 
 def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return (variable, host folder or "", place with mode) of MOUNTS."""
-    found = []
+    places = []
     for variable, below, target, mode in (mount.split("\t") for mount in mounts):
         source = data.get(variable, "")
-        found.append(
+        places.append(
             (
                 variable,
                 source if below == "." or not source else f"{source}/{below}",
                 f"{target}:{mode}",
             )
         )
-    return found
+    return places
 
 
 def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
     """Return place -> folder's name; a site mount at the place wins."""
     of_the_site = {mount.split("\t")[1] for mount in site_mounts}
-    return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
+    return {path: path.strip("/").replace("/", "_") for path in shared if path not in of_the_site}
 
 
 def _number(name: str, text: str) -> int:
@@ -111,7 +111,7 @@ def rehearsed(name: str, default: str, node: str) -> str:
 
 def bash(
     script: str,
-    words: Sequence[str],
+    arguments: Sequence[str],
     environment: Mapping[str, str] | None,
     file: str,
     files: Mapping[str, bytes],
@@ -121,7 +121,7 @@ def bash(
         with _opened(files) as places:
             if file not in places:
                 raise SettingsError(f"{file} is missing from this bundle")
-            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", places[file], *words]
+            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", places[file], *arguments]
             done = subprocess.run(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -202,7 +202,7 @@ def declared(text: str) -> dict[str, str]:
     Invalid UTF-8 becomes surrogates (errors="surrogateescape"); see `shown`. Arrays and variables
     without a value are in no process's environment.
     """
-    found = {}
+    values = {}
     for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
         if word and not set(flags) & set(b"aAn"):
             raw = (
@@ -210,8 +210,8 @@ def declared(text: str) -> dict[str, str]:
                 if word[:1] == b"$"
                 else _IN_DOUBLE.sub(rb"\1", word[1:-1])
             )
-            found[name.decode()] = raw.decode("utf-8", "surrogateescape")
-    return found
+            values[name.decode()] = raw.decode("utf-8", "surrogateescape")
+    return values
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:

@@ -42,7 +42,7 @@ def entries(folder: str) -> list[str]:
 def names(folder: str, most: int = 1024) -> list[str]:
     """Return printable names, mlx5_10 after mlx5_9."""
     return sorted(
-        (one for one in entries(folder) if one.isprintable() and " " not in one), key=_natural
+        (name for name in entries(folder) if name.isprintable() and " " not in name), key=_natural
     )[:most]
 
 
@@ -78,8 +78,10 @@ def amd_gpus(sys: str) -> list[str]:
         re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver)
     )
     return [
-        f"{driver}/{one}"
-        for one in sorted(addresses, key=lambda one: [int(n, 16) for n in re.split("[:.]", one)])
+        f"{driver}/{address}"
+        for address in sorted(
+            addresses, key=lambda address: [int(n, 16) for n in re.split("[:.]", address)]
+        )
     ]
 
 
@@ -93,7 +95,7 @@ class Inventory:
         self.bios = first_line(f"{sys}/class/dmi/id/bios_version")
         self.model = first_line(f"{sys}/class/dmi/id/product_name")
         self.gpus = amd_gpus(sys)
-        self.nics = [f"{sys}/class/infiniband/{one}" for one in names(f"{sys}/class/infiniband")]
+        self.nics = [f"{sys}/class/infiniband/{nic}" for nic in names(f"{sys}/class/infiniband")]
 
     def gpu_versions(self) -> list[str]:
         return [first_line(f"{gpu}/vbios_version") for gpu in self.gpus]
@@ -155,5 +157,5 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
 
 def comment(shown: str) -> str:
     """Find a job's comment in `scontrol show job`."""
-    found = re.search(r"(?m)^ *Comment=(.*)$", shown)
-    return found[1] if found and found[1] != "(null)" else ""
+    match = re.search(r"(?m)^ *Comment=(.*)$", shown)
+    return match[1] if match and match[1] != "(null)" else ""

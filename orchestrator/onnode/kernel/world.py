@@ -76,9 +76,9 @@ class World:
     def lives(self, pid: int, start: str) -> bool:
         """Return whether a process of this kernel lives. A process hidden from /proc may be another
         user's (hidepid)."""
-        found = process_start(pid)
-        if found:
-            return found == start
+        running = process_start(pid)
+        if running:
+            return running == start
         try:
             os.kill(pid, 0)
         except PermissionError:

@@ -107,8 +107,8 @@ def argv(gpus: int, size: int) -> list[str]:
 
 def measure_alone(request: Any) -> dict[str, Any]:
     """The caller's limit applies: all of our group ends with us."""
-    null, words = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
-    done = subprocess.run(words, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    null, command = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
+    done = subprocess.run(command, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", "replace")
     sys.stderr.write(text)
     return result(text, done.returncode)
@@ -121,7 +121,7 @@ def parse(text: str) -> dict[str, Any]:
     (GB/s), seconds and wrong (None: not counted or not checked). A table with only one half has no
     `in`.
     """
-    found: dict[str, Any] = {"rows": [], "out_of_bounds": None}
+    output: dict[str, Any] = {"rows": [], "out_of_bounds": None}
     columns: list[str] = []
     for raw in text.splitlines():
         line = _TAG.sub("", raw).strip()
@@ -130,10 +130,10 @@ def parse(text: str) -> dict[str, Any]:
         if "busbw" in cells and "algbw" in cells:
             columns = cells
         elif bounds:
-            found["out_of_bounds"] = int(bounds.group(1))
+            output["out_of_bounds"] = int(bounds.group(1))
         elif cells[:1] and cells[0].isdecimal() and len(cells) == len(columns):
-            found["rows"] += _row(columns, cells)
-    return found
+            output["rows"] += _row(columns, cells)
+    return output
 
 
 def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
@@ -164,8 +164,8 @@ def _number(text: str) -> float | None:
 def result(text: str, status: int) -> dict[str, Any]:
     """Return the answer for a whole output: the largest size, and its better half (out of place, in
     place)."""
-    found = parse(text)
-    if not found["rows"]:
+    output = parse(text)
+    if not output["rows"]:
         lines = [
             line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
         ]
@@ -173,13 +173,13 @@ def result(text: str, status: int) -> dict[str, Any]:
         return {"error": f"all_reduce_perf ended with status {status}: {last}"}
     halves = [
         (row["bytes"], row[place])
-        for row in found["rows"]
+        for row in output["rows"]
         for place in ("out", "in")
         if place in row
     ]
-    wrong = max([found["out_of_bounds"] or 0] + [half["wrong"] or 0 for _, half in halves])
+    wrong = max([output["out_of_bounds"] or 0] + [half["wrong"] or 0 for _, half in halves])
     if status != 0 and wrong == 0:
         return {"error": f"all_reduce_perf ended with status {status}"}
-    size, best = max(halves, key=lambda one: (one[0], one[1]["busbw"]))
+    size, best = max(halves, key=lambda half: (half[0], half[1]["busbw"]))
     microseconds, mbps = round((best["seconds"] or 0) * 1e6), round(best["busbw"] * 1000)
     return {"bytes": size, "microseconds": microseconds, "mbps": mbps, "wrong": wrong}

@@ -51,11 +51,11 @@ def own_address() -> str:
 def _interfaces(wanted: str) -> Iterator[str]:
     """`wanted`: a list of prefixes; `=`: of whole names; `^`: of exceptions."""
     bare = wanted.lstrip("^=")
-    marks, words = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
+    marks, prefixes = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
     names = [name for _, name in socket.if_nameindex()]
     taken = [
         name
-        for word in words
+        for word in prefixes
         for name in names
         if (name == word if "=" in marks else name.startswith(word))
     ]
@@ -250,12 +250,12 @@ class Service:
             self.answers.append(answer)
             self.waiting.remove(worker)
             if not self.waiting:
-                self.tell("ok", max(self.answers, key=lambda one: int(one["mbps"])), "")
+                self.tell("ok", max(self.answers, key=lambda answer: int(answer["mbps"])), "")
 
     def tell(self, state: str, answer: Answer, note: str) -> None:
-        told = ["deep", self.request["id"], state, self.request["way"]]
-        told += [answer.get(name, 0) for name in ("bytes", "microseconds", "mbps", "wrong")]
-        print(json.dumps([*told, self.reserve(), note]), flush=True)
+        fields = ["deep", self.request["id"], state, self.request["way"]]
+        fields += [answer.get(name, 0) for name in ("bytes", "microseconds", "mbps", "wrong")]
+        print(json.dumps([*fields, self.reserve(), note]), flush=True)
 
     def fail(self, reason: str) -> None:
         """Answer with an error. Workers, which may hang in the middle of it, are replaced."""
@@ -279,5 +279,5 @@ def main() -> None:
         service.open()
         service.serve()
     finally:
-        for worker in [one for some in service.workers.values() for one in some]:
+        for worker in [worker for some in service.workers.values() for worker in some]:
             worker.kill()

@@ -99,12 +99,12 @@ def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
 
 
 def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
-    found: dict[str, dict[str, list[int]]] = {}
+    places: dict[str, dict[str, list[int]]] = {}
     for run, facts in runs:
         for field, values in facts.items():
             for value in dict.fromkeys(values.values()):
-                found.setdefault(field, {}).setdefault(value, []).append(run)
-    return found
+                places.setdefault(field, {}).setdefault(value, []).append(run)
+    return places
 
 
 def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
@@ -114,16 +114,16 @@ def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]
         field: usual(facts[field] for facts in reports.values() if field in facts)
         for field in fields
     }
-    own = {
+    by_node = {
         node: {field: value for field, value in facts.items() if value != most[field]}
         for node, facts in reports.items()
     }
-    return {ALL: most, **{node: facts for node, facts in own.items() if facts}} if most else {}
+    return {ALL: most, **{node: facts for node, facts in by_node.items() if facts}} if most else {}
 
 
 def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactChange]:
     """Return facts that no run that counts had. `now`: node -> field -> value."""
-    found = []
+    differing = []
     for field, values in before.items():
         nodes: dict[str, list[str]] = {}
         have = [node for node, facts in now.items() if facts.get(field, "-") not in ("", "-")]
@@ -131,10 +131,10 @@ def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactCha
             if now[node][field] not in values:
                 nodes.setdefault(now[node][field], []).append(node)
         for value, some in nodes.items():
-            best = max(values, key=lambda one: len(values[one]), default="")
+            best = max(values, key=lambda other: len(values[other]), default="")
             every = () if len(some) == len(now) else tuple(some)
-            found.append(FactChange(field, every, value, best, tuple(values.get(best, ()))))
-    return found
+            differing.append(FactChange(field, every, value, best, tuple(values.get(best, ()))))
+    return differing
 
 
 class Verdict(NamedTuple):
@@ -147,9 +147,9 @@ class Verdict(NamedTuple):
 def judge_start(now: Mapping[str, Mapping[str, str]], before: Known, policy: str) -> Verdict:
     """Decide before a run on newly readied nodes. `policy`: CHANGES of the settings; `flag`
     allows them."""
-    found = changes(now, before)
-    refused = [one.text for one in found if one.is_refused]
-    warned = [one.text for one in found if not one.is_refused]
+    differences = changes(now, before)
+    refused = [change.text for change in differences if change.is_refused]
+    warned = [change.text for change in differences if not change.is_refused]
     warnings = [f"not what earlier runs had: {listed(warned)}"] if warned else []
     text = f"not the experiment of the runs that count: {listed(refused)}" if refused else ""
     if text and policy == "flag":
@@ -183,11 +183,11 @@ def listed(texts: Sequence[str], most: int = MOST_TOLD) -> str:
 
 def list_differences(old: str, new: str) -> str:
     """Compare two lists (lines of name, tab, value): `numpy 1.26.4 -> 2.0.0`."""
-    one, other = _entries(old), _entries(new)
+    before, after = _entries(old), _entries(new)
     texts = [
-        f"{name} {_shown(one.get(name))} -> {_shown(other.get(name))}"
-        for name in sorted(one.keys() | other.keys())
-        if one.get(name) != other.get(name)
+        f"{name} {_shown(before.get(name))} -> {_shown(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
     more = f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
     return ", ".join(texts[:_MOST_LISTED]) + more

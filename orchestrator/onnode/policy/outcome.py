@@ -140,8 +140,8 @@ def _died(
     attempt: AttemptFacts, codes: Mapping[str, int], ends: Mapping[str, str], bad: str
 ) -> Outcome:
     """Decide without a result. The reason starts with the culprits."""
-    own = [node for node in attempt.ranks if not is_echo(attempt.errors.get(node, ""))]
-    errors = in_one(list(dict.fromkeys((*ends, *own, *attempt.ranks))), attempt.errors)
+    sources = [node for node in attempt.ranks if not is_echo(attempt.errors.get(node, ""))]
+    errors = in_one(list(dict.fromkeys((*ends, *sources, *attempt.ranks))), attempt.errors)
     odd, odd_text = _odd_node(attempt) if attempt.doing else ("", "")
     if attempt.timed_out:
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
@@ -174,9 +174,9 @@ def _died(
 
 def _is_refusal(attempt: AttemptFacts, codes: Mapping[str, int]) -> bool:
     """Return whether all nodes that were not stopped refused alike."""
-    own = [node for node, code in codes.items() if code != ENDED_BY_US]
-    ways = {way_of(attempt.errors.get(node, "")) for node in own}
-    return {codes[node] for node in own} == {REFUSED} and len(ways) == 1
+    nodes = [node for node, code in codes.items() if code != ENDED_BY_US]
+    ways = {way_of(attempt.errors.get(node, "")) for node in nodes}
+    return {codes[node] for node in nodes} == {REFUSED} and len(ways) == 1
 
 
 def _mute(attempt: AttemptFacts) -> str:
@@ -196,8 +196,8 @@ def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
     the log, and for not being ready only by the node's own report."""
     if not attempt.unanswered:
         return blamed
-    own = {node for node, error in attempt.errors.items() if not is_echo(error)}
-    faults = {"gate": set(attempt.failed), "exit": own}
+    nodes = {node for node, error in attempt.errors.items() if not is_echo(error)}
+    faults = {"gate": set(attempt.failed), "exit": nodes}
     return tuple(
         (node, kind, reason)
         for node, kind, reason in blamed
@@ -223,8 +223,8 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         return Outcome("infrastructure", attempt.cut_short, codes, blamed=blamed)
     node, odd = _odd_node(attempt)
     # Its processes were stopped, which is no error.
-    own = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
-    errors = in_one(ranks, own)
+    sources = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
+    errors = in_one(ranks, sources)
     if not node or len(ranks) == 1:
         reason = _joined(
             odd, attempt.cut_short, "" if odd else in_one(ranks, attempt.doing), errors

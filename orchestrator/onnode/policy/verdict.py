@@ -97,7 +97,7 @@ class NodeVerdict:
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
         """(verdict, reason, remedy) of the groups."""
-        return [(one.verdict, one.reason, one.remedy) for one in self.groups]
+        return [(group.verdict, group.reason, group.remedy) for group in self.groups]
 
     @property
     def silent(self) -> bool:

@@ -27,11 +27,11 @@ MOST_NAMES = 3
 def hashes(bundle: Path) -> dict[str, str]:
     """Return path -> SHA-256 of every file, sorted; "no file" for links and the like. Raises
     OSError."""
-    found = (
+    pairs = (
         (name, "no file" if content is None else hashlib.sha256(content).hexdigest())
         for name, content in walk(bundle)
     )
-    return dict(sorted(found))
+    return dict(sorted(pairs))
 
 
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -39,34 +39,34 @@ def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
-def digest(found: dict[str, str]) -> str:
+def digest(hashes: dict[str, str]) -> str:
     """Return one hash for all files: of the lines of `sha256sum`, in byte order."""
     rows = sorted(
-        (os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file"
+        (os.fsencode(f"./{name}"), sha) for name, sha in hashes.items() if sha != "no file"
     )
     return hashlib.sha256(
         b"".join(sha.encode() + b"  " + name + b"\n" for name, sha in rows)
     ).hexdigest()
 
 
-def changed(found: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
+def changed(now: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
     """Return name -> hash now ("" if removed) of files that differ from the manifest, whose hash
     must be `sha256`."""
     try:
         manifest = read_bytes(bundle / MANIFEST)
     except OSError:
         manifest = b""
-    return changed_from(manifest, found, sha256)
+    return changed_from(manifest, now, sha256)
 
 
-def changed_from(manifest: bytes, found: Mapping[str, str], sha256: str = "") -> dict[str, str]:
+def changed_from(manifest: bytes, now: Mapping[str, str], sha256: str = "") -> dict[str, str]:
     """The same for a manifest in memory."""
     wanted = declared(manifest)
     if wanted is None:
-        return {MANIFEST: found.get(MANIFEST, "")}
-    wanted[MANIFEST] = sha256 or found.get(MANIFEST, "")
-    names = sorted({*wanted, *found})
-    return {name: found.get(name, "") for name in names if wanted.get(name) != found.get(name)}
+        return {MANIFEST: now.get(MANIFEST, "")}
+    wanted[MANIFEST] = sha256 or now.get(MANIFEST, "")
+    names = sorted({*wanted, *now})
+    return {name: now.get(name, "") for name in names if wanted.get(name) != now.get(name)}
 
 
 def declared(manifest: bytes) -> dict[str, str] | None:
@@ -81,8 +81,8 @@ def declared(manifest: bytes) -> dict[str, str] | None:
 def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
     """Return the bundle's differences from the manifest as last recorded, name -> hash."""
     known: dict[str, str] = {}
-    for one in entries:
-        files: Any = one.data.get("files") if one.kind == "edit" else None
+    for entry in entries:
+        files: Any = entry.data.get("files") if entry.kind == "edit" else None
         if isinstance(files, dict):
             known = {str(name): str(sha) for name, sha in files.items()}
     return known

@@ -81,8 +81,8 @@ class Folder:
 
     def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
         """None without a usable state. `strict`: as in records.read."""
-        found = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
-        return found if isinstance(found, RunRecord) else None
+        state = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
+        return state if isinstance(state, RunRecord) else None
 
     def is_done(self, run: int) -> bool:
         """Raises OSError: a failed read must not repeat a run."""
@@ -189,8 +189,8 @@ class Folder:
             self.files.link(temporary, result)  # fails if it exists already
         except OSError as error:
             if self.files.has_name(result):
-                words = f"{result} is there already; a published result is never replaced"
-                raise FolderError(words) from error
+                problem = f"{result} is there already; a published result is never replaced"
+                raise FolderError(problem) from error
             self.files.rename(temporary, result)  # a file system without hard links
         self.files.sync_folder(result.parent)
 
@@ -223,9 +223,9 @@ class Folder:
         bundle, record = self.layout.bundle, self.record
         contents = dict(walk(bundle))
         program = Program({name: text for name, text in contents.items() if text is not None})
-        found = dict.fromkeys(contents, "no file") | bundle_files.hashes_of(program.files)
+        hashes = dict.fromkeys(contents, "no file") | bundle_files.hashes_of(program.files)
         manifest = program.files.get(bundle_files.MANIFEST, b"")
-        now = bundle_files.changed_from(manifest, found, record.bundle_sha256)
+        now = bundle_files.changed_from(manifest, hashes, record.bundle_sha256)
         meant = bundle_files.accepted(ledger.read(self.layout.root, self.files)[0])
         missing, edited = bundle_files.unexpected(now, meant)
         resume = f"orchestrator resume {quote(str(self.layout.root))}"
@@ -240,7 +240,7 @@ class Folder:
                 f"the bundle was edited since it was declared: {bundle_files.named(edited)}; "
                 f"if that is meant: {resume} --edited"
             )
-        if kept and bundle_files.digest(found) != kept:
+        if kept and bundle_files.digest(hashes) != kept:
             raise FolderError(
                 "the bundle was edited since this job was submitted; `orchestrator resume` submits "
                 "it anew"
@@ -280,9 +280,9 @@ class Folder:
                 raise SameJobError(held.holder.host, text) from held
             raise FolderError(text) from held
         except OSError as error:
-            words = "disk full, quota, or a read-only file system"
+            causes = "disk full, quota, or a read-only file system"
             raise FolderError(
-                f"cannot write {lock} ({words}): {error.strerror or error}"
+                f"cannot write {lock} ({causes}): {error.strerror or error}"
             ) from error
         return str(gone) if gone else ""
 
@@ -306,8 +306,8 @@ class Folder:
     def check_mine(self) -> None:
         """Raise FolderError if another job has the set, OSError if unknown."""
         if self.lease is None or not self.lease.mine:
-            words = "is not this job's any more: another job has the set, or had it"
-            raise FolderError(f"{self.layout.loop_lock} {words}")
+            problem = "is not this job's any more: another job has the set, or had it"
+            raise FolderError(f"{self.layout.loop_lock} {problem}")
 
     def release(self) -> None:
         """Leave the set to the next job."""

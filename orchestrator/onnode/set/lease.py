@@ -68,10 +68,10 @@ def server_now(folder: Path, world: World = THIS) -> float:
             world.files.remove(probe)
 
 
-def remove_unfinished(path: Path, world: World = THIS, *, own: bool = False) -> None:
+def remove_unfinished(path: Path, world: World = THIS, *, only_own: bool = False) -> None:
     """Remove files of processes killed while taking a lease in the folder of `path`, or, with
     `own`, that lease. Only the holder of `path` calls this. Raises OSError."""
-    held, begins = world.files.state(path), f".{path.name}." if own else "."
+    held, begins = world.files.state(path), f".{path.name}." if only_own else "."
     for name in world.files.names(path.parent) if held else ():
         if name.startswith(".clock.") or (
             name.startswith(begins) and (".lock.new." in name or ".lock.of-" in name)
@@ -97,8 +97,8 @@ def remove_abandoned(world: World = THIS) -> None:
     """Try again to remove them, except leases that another process has taken since."""
     for path, token in world.abandoned.items():
         with suppress(OSError):
-            found = read(path, world) if token else None
-            if not token or (found is not None and found[0].token == token):
+            held = read(path, world) if token else None
+            if not token or (held is not None and held[0].token == token):
                 world.files.remove(path)
 
 
@@ -109,10 +109,10 @@ def look(
 
     Without write permission in the folder, it compares with this machine's clock.
     """
-    found = read(path, world)
-    if found is None:
+    held = read(path, world)
+    if held is None:
         return None
-    holder, touched = found
+    holder, touched = held
     process = (
         world.lives(holder.pid, holder.start)
         if holder.pid and same_kernel(holder, viewer)
@@ -185,10 +185,10 @@ class Lease:
                     if beat:
                         self._stop = world.every(self._beat_s, self._beat)
                     return gone
-                found = look(self.path, self.me, self._sees, self._stale_s, world)
-                if found is None:
+                held = look(self.path, self.me, self._sees, self._stale_s, world)
+                if held is None:
                     continue  # released between the two reads
-                holder, verdict = found
+                holder, verdict = held
                 if verdict.gone:
                     gone = holder
                     if not self._drop(holder, mine):
@@ -219,8 +219,8 @@ class Lease:
         """Call directly before a step that must not happen twice. Raises HeldError if the lease is
         lost, OSError."""
         if not self.mine:
-            found = read(self.path, self._world)
-            holder = found[0] if found else UNREADABLE
+            held = read(self.path, self._world)
+            holder = held[0] if held else UNREADABLE
             raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
@@ -248,8 +248,8 @@ class Lease:
                 files.remove(guard)
             return False
         try:
-            found = read(self.path, self._world)
-            if found is not None and found[0] == holder:
+            held = read(self.path, self._world)
+            if held is not None and held[0] == holder:
                 files.remove(self.path)
         finally:
             with _abandoning(guard, self.me.token, self._world):

@@ -58,19 +58,19 @@ class LedgerRecord:
 @lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
     """Cached: each append reads all lines again, mostly unchanged."""
-    own = hashlib.sha256(text).hexdigest()
+    sha256 = hashlib.sha256(text).hexdigest()
     try:
         document = parse(text)
     except ValueError:
-        return LedgerRecord(line, own)
+        return LedgerRecord(line, sha256)
     kinds = {"n": int, "time_ms": int, "kind": str, "prev": str, "data": dict}
     if not isinstance(document, dict) or any(
         type(document.get(name)) is not kind for name, kind in kinds.items()
     ):
-        return LedgerRecord(line, own)
+        return LedgerRecord(line, sha256)
     return LedgerRecord(
         line,
-        own,
+        sha256,
         document["n"],
         document["kind"],
         document["time_ms"],
@@ -92,21 +92,23 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
     lines = content.split(b"\n")
     torn = bool(lines[-1])
     raw = [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)]
-    void = {line for one in raw if one.kind == "void" for line in _texts(one.data.get("lines"))}
-    found = list[LedgerRecord]()
-    for one in raw:
-        if one.hash in void:
-            one = LedgerRecord(one.line, one.hash, void=True)
-        if found and not (one.kind or found[-1].kind):  # the next record covers them
-            one = replace(
-                one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest()
+    void = {
+        line for entry in raw if entry.kind == "void" for line in _texts(entry.data.get("lines"))
+    }
+    entries = list[LedgerRecord]()
+    for entry in raw:
+        if entry.hash in void:
+            entry = LedgerRecord(entry.line, entry.hash, void=True)
+        if entries and not (entry.kind or entries[-1].kind):  # the next record covers them
+            entry = replace(
+                entry, hash=hashlib.sha256(f"{entries[-1].hash} {entry.hash}".encode()).hexdigest()
             )
-        found.append(one)
-    return found, torn
+        entries.append(entry)
+    return entries, torn
 
 
 def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def head(entries: list[LedgerRecord]) -> str:
@@ -133,15 +135,15 @@ def append(
 
     me = world.holder(cluster=cluster)
     by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
-    own, late = list[str](), list[str]()
+    written, late = list[str](), list[str]()
     while True:
         lease = Lease(root / LOCK, me, world=world)
         lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
         try:
             entries, torn = read(root, world.files)
-            if own and _follow(entries, own):
+            if written and _follow(entries, written):
                 return head(entries)
-            late, own = late + own, []
+            late, written = late + written, []
             void = [("void", {"lines": late})] if late else list[NewRecord]()
             new = void + (_unknown(records, entries, late) if once else list(records))
             if not new:
@@ -149,13 +151,13 @@ def append(
             text, lines, number = _lines(entries, torn, new, by, world)
             if not lease.mine:  # it stood still: what it has read may be outdated
                 continue
-            own = lines
+            written = lines
             if world.files.append(root / NAME, text, sync=True) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
             if not entries:
                 world.files.sync_folder(root)
             if lease.mine:
-                return f"{number} {own[-1]}"
+                return f"{number} {written[-1]}"
         finally:
             lease.release()
         # It froze between the last two steps: another process may have written before these lines.
@@ -165,7 +167,7 @@ def _unknown(
     records: Iterable[NewRecord], entries: list[LedgerRecord], void: list[str]
 ) -> list[NewRecord]:
     """Return the records that `entries`, without lines of the hashes `void`, do not have."""
-    known = [(one.kind, one.data) for one in entries if one.hash not in void]
+    known = [(entry.kind, entry.data) for entry in entries if entry.hash not in void]
     return [record for record in records if record not in known]
 
 
@@ -177,8 +179,8 @@ def _lines(
     world: World,
 ) -> tuple[bytes, list[str], int]:
     """Return the lines that follow `entries`, their hashes, and the number of the last."""
-    number = max((one.number for one in entries), default=0)
-    prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
+    number = max((entry.number for entry in entries), default=0)
+    prev, text, shas = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
     for kind, data in records:
         number += 1
         line: dict[str, Any] = {
@@ -191,21 +193,21 @@ def _lines(
         line.update({"torn": True} if torn else {}, data=data)
         whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
         prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
-        own.append(prev)
-    return text, own, number
+        shas.append(prev)
+    return text, shas, number
 
 
-def _follow(entries: list[LedgerRecord], own: list[str]) -> bool:
+def _follow(entries: list[LedgerRecord], written: list[str]) -> bool:
     """Whether lines follow the line before them, and are followed by the one after them."""
-    hashes = [one.hash for one in entries]
-    if own[0] not in hashes:
+    hashes = [entry.hash for entry in entries]
+    if written[0] not in hashes:
         return False
-    first = hashes.index(own[0])
-    after = first + len(own)
+    first = hashes.index(written[0])
+    after = first + len(written)
     return (
-        hashes[first:after] == own
+        hashes[first:after] == written
         and entries[first].prev == (hashes[first - 1] if first else "")
-        and (after == len(entries) or entries[after].prev == own[-1])
+        and (after == len(entries) or entries[after].prev == written[-1])
     )
 
 
@@ -216,7 +218,7 @@ def declaration(record: SetRecord, place: Path, inode: int) -> NewRecord:
 
 def declared(entries: list[LedgerRecord]) -> SetRecord | None:
     """Return the declared set with its extensions."""
-    first = next((one for one in entries if one.kind == "declare"), None)
+    first = next((entry for entry in entries if entry.kind == "declare"), None)
     data = first.data.get("set") if first else None
     record = checked(SetRecord, data) if isinstance(data, dict) else None
     if record is None:
@@ -226,8 +228,10 @@ def declared(entries: list[LedgerRecord]) -> SetRecord | None:
 
 def extensions(entries: list[LedgerRecord]) -> list[tuple[LedgerRecord, int]]:
     """Return extensions with their numbers of runs, 0 if unusable."""
-    found = [(one, one.data.get("nexp")) for one in entries if one.kind == "extend"]
-    return [(one, runs if type(runs) is int and 0 < runs < 10_000 else 0) for one, runs in found]
+    pairs = [(entry, entry.data.get("nexp")) for entry in entries if entry.kind == "extend"]
+    return [
+        (entry, runs if type(runs) is int and 0 < runs < 10_000 else 0) for entry, runs in pairs
+    ]
 
 
 def attempt_started(state: RunRecord) -> NewRecord:

@@ -56,8 +56,8 @@ def open_folder(
     except LookupError as error:
         raise FolderError(f"{error} (`shared_group` of the site file)") from error
     except OSError as error:
-        words = f"{error.strerror or error} (LOGDIR={settings.logdir})"
-        raise FolderError(f"cannot write to {root}: {words}") from error
+        cause = f"{error.strerror or error} (LOGDIR={settings.logdir})"
+        raise FolderError(f"cannot write to {root}: {cause}") from error
 
 
 def _root(settings: Settings, environment: Mapping[str, str], world: World) -> Path:
@@ -100,8 +100,8 @@ class _Opener:
         record = records.read(SetRecord, layout.set_file, files, strict=True)
         if record is None and declared is None:
             if SetWalk(layout.root, files, raise_if_away).runs() or entries:
-                words = f"{layout.set_file} is missing, and the set has runs"
-                raise FolderError(f"{words}; put it back, or start a new set")
+                problem = f"{layout.set_file} is missing, and the set has runs"
+                raise FolderError(f"{problem}; put it back, or start a new set")
             record = self._describe(layout)
             records.write(record, layout.set_file, files=files)
         elif declared is not None and not isinstance(record, SetRecord):
@@ -156,8 +156,8 @@ class _Opener:
 
 def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
     """Raise FolderError for another set than declared, or too few seeds."""
-    found = record.nexp, record.root_seed
-    if declared is not None and found != (declared.nexp, declared.root_seed):
+    plan = record.nexp, record.root_seed
+    if declared is not None and plan != (declared.nexp, declared.root_seed):
         raise FolderError(
             f"{path} says {count(record.nexp, 'run')} with root seed {record.root_seed}, and "
             f"{declared.nexp} with "

@@ -58,8 +58,8 @@ def last_seen_ms(folder: Folder, job: JobRecord) -> int:
     for days. Raises OSError."""
     root, files = folder.layout.root, folder.files
     begins = f"{folder.layout.events(job.job_id).stem}."  # of all its groups
-    found = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
-    changed_ms = (int(1000 * state.mtime) for state in found if state is not None)
+    states = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
+    changed_ms = (int(1000 * state.mtime) for state in states if state is not None)
     last_ms = min(max([job.updated_ms, *changed_ms]), folder.world.wall_ms())
     return max(1, job.started_ms, last_ms)
 
@@ -71,7 +71,7 @@ class Settling:
         """Raises OSError."""
         self._folder = folder
         self._layout, self._files = folder.layout, folder.files
-        self._known = {ledger.subject(one): one for one in self._ledger()}
+        self._known = {ledger.subject(entry): entry for entry in self._ledger()}
 
     def _ledger(self) -> list[ledger.LedgerRecord]:
         return ledger.read(self._layout.root, self._files)[0]
@@ -83,9 +83,9 @@ class Settling:
         FolderError."""
         folder = self._folder
         states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
-        found = [state for state in states if state is not None]
-        done = [state for state in found if state.done]
-        last = (done or found or [RunRecord(run=run, state="queued")])[-1]
+        usable = [state for state in states if state is not None]
+        done = [state for state in usable if state.done]
+        last = (done or usable or [RunRecord(run=run, state="queued")])[-1]
         last = next((state for state in done if self._is_result_of(state)), last)
         if self._files.exists(self._layout.result(run)):
             folder.link(run)
@@ -112,8 +112,8 @@ class Settling:
         """Publish a finished run's lost result again, if its log exists."""
         if self._publish(state):
             return state
-        words = "its result and its log are lost"
-        state = replace(state, state="failed", outcome="infrastructure", reason=words)
+        reason = "its result and its log are lost"
+        state = replace(state, state="failed", outcome="infrastructure", reason=reason)
         self._folder.write(state, self._layout.attempt_state(state.run, state.attempt))
         return state
 
@@ -169,8 +169,8 @@ class Settling:
 
     def on_record(self, run: int, attempt: int) -> RunRecord | None:
         """None if the ledger has no end, or the logs contradict it."""
-        found = self._known.get(("end", run, attempt))
-        data = found.data.get("state") if found else None
+        entry = self._known.get(("end", run, attempt))
+        data = entry.data.get("state") if entry else None
         state = records.checked(RunRecord, data) if isinstance(data, dict) else None
         if state is None or (state.run, state.attempt) != (run, attempt):
             return None
@@ -188,15 +188,17 @@ class Settling:
             reason="its state was lost; this is what its logs say",
             seed=seed_of(self._folder.record.root_seed, run, attempt),
             nodes=self._names(run, attempt) or [nodes[rank].node for rank in sorted(nodes)],
-            exit_codes={one.node: one.exit for one in nodes.values()},
-            start_ms=min((one.start_ms for one in nodes.values()), default=0),
+            exit_codes={node.node: node.exit for node in nodes.values()},
+            start_ms=min((node.start_ms for node in nodes.values()), default=0),
         )
 
     def _ends_of_nodes(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
         ranks = self._folder.ranks(run, attempt, ".json")
         paths = [self._layout.node_state(run, attempt, rank) for rank in ranks]
-        told = [records.read(NodeRunRecord, path, self._files, strict=True) for path in paths]
-        return {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
+        records_read = [
+            records.read(NodeRunRecord, path, self._files, strict=True) for path in paths
+        ]
+        return {node.rank: node for node in records_read if isinstance(node, NodeRunRecord)}
 
     def _names(self, run: int, attempt: int) -> list[str]:
         began = self._known.get(("attempt", run, attempt))
@@ -241,7 +243,10 @@ class Settling:
 
     def complete_ledger(self) -> None:
         """Add records that a killed job did not write. Raises OSError."""
-        known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.NewRecord]()
+        known, missing = (
+            {ledger.subject(entry) for entry in self._ledger()},
+            list[ledger.NewRecord](),
+        )
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
                 path = self._layout.attempt_state(run, attempt)
@@ -261,9 +266,9 @@ def _unrecorded(
     state: RunRecord, known: Container[tuple[str, object, object]]
 ) -> list[ledger.NewRecord]:
     """Return an attempt's records that are missing among the `known` subjects."""
-    found = []
+    missing = []
     if ("attempt", state.run, state.attempt) not in known:
-        found.append(ledger.attempt_started(state))
+        missing.append(ledger.attempt_started(state))
     if ("end", state.run, state.attempt) not in known and state.state != "running":
-        found.append(ledger.attempt_ended(state))
-    return found
+        missing.append(ledger.attempt_ended(state))
+    return missing

@@ -58,10 +58,10 @@ def _on_ledger(
 def remove_unfinished(layout: Layout, world: World = THIS) -> None:
     """Remove a killed controller's unfinished files, with the lock held. Raises OSError."""
     files = world.files
-    remove_unfinished_leases(layout.lock, world, own=True)
-    if not (found := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
+    remove_unfinished_leases(layout.lock, world, only_own=True)
+    if not (paths := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
         return
-    for path in found:
+    for path in paths:
         begun = files.state(path)
         # `cancel` writes without the lock. Files of the future predate a clock that was set back.
         if begun is not None and abs(lock.mtime - begun.mtime) > STALE_S:
@@ -70,11 +70,11 @@ def remove_unfinished(layout: Layout, world: World = THIS) -> None:
 
 def _unfinished(layout: Layout, world: World) -> list[Path]:
     """Raises OSError."""
-    found = list[Path]()
+    paths = list[Path]()
     for folder in (layout.submissions, layout.program):
         with suppress(FileNotFoundError):  # started by hand
-            found += [folder / name for name in world.files.names(folder) if is_temporary(name)]
-    return found
+            paths += [folder / name for name in world.files.names(folder) if is_temporary(name)]
+    return paths
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
@@ -100,10 +100,10 @@ def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | N
     """Return the newest submission without an outcome, unless a submission has the job."""
     files = world.files
     numbers = SetWalk(layout.root, files, raise_if_away).submissions()
-    found = [
+    readings = [
         records.read(SubmissionRecord, layout.submission(k), files, strict=True) for k in numbers
     ]
-    asked = [one for one in found if isinstance(one, SubmissionRecord)]
-    if not asked or asked[-1].settled or any(one.job_id == job_id for one in asked):
+    asked = [submission for submission in readings if isinstance(submission, SubmissionRecord)]
+    if not asked or asked[-1].settled or any(submission.job_id == job_id for submission in asked):
         return None
     return asked[-1]
