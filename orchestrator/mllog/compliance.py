@@ -1,9 +1,9 @@
-"""The verdict of the referee's compliance checker on one log, with lines and explanations.
+"""The verdict of the referee's compliance checker on a log, with explanations.
 
 The order is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common`,
 then `<division>_common`, then `<division>_<benchmark>`, each a pass over all records with its own
-state. A config that redefines a key withdraws earlier findings about that key: so a benchmark's
-rules override the common rules, and that decides submissions.
+state. A config that redefines a key withdraws earlier findings about it: a benchmark's rules
+override the common rules, which decides submissions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FATAL = "fatal"
 """The referee stops with a traceback at such a file: it scores nothing in that folder."""
 
 MOST_PER_RULE = 10
-"""Findings for a rule of a key in a file; the last counts the rest."""
+"""Most findings for a rule of a key in a file; the last counts the rest."""
 MORE = " (and in more lines)"
 
 
@@ -95,7 +95,7 @@ class _Check:
         self.records = list(log.records)
         self.queue: list[str] = []
         self.keyed: dict[str, list[LogFinding]] = {}
-        """Findings that a later config withdraws when it defines the key again."""
+        """A later config that defines the key again withdraws them."""
         self.lasting: list[LogFinding] = []
         self.warnings: list[LogFinding] = []
         self.places: dict[LogFinding, Record | Damage] = {}
@@ -194,8 +194,7 @@ class _Check:
     def _walk(
         self, config: Config, context: Context, seen: dict[str, list[Record]]
     ) -> dict[str, int]:
-        """Apply the rules in file order; return how often each key's "at least one" rule was
-        met."""
+        """Apply the rules in file order; return how often each "at least one" rule was met."""
         met: dict[str, int] = {}
         rules = config.keys
         for record in self.records:

@@ -1,8 +1,7 @@
-"""The logs of a set compared with its environment and its descriptor.
+"""A set's logs compared with its environment and descriptor.
 
 The bundle's `workload.json` maps keys of the log to variables (values in `environment.sh`) and
-facts of the descriptor. Differences do not change a score: the rules know neither. Either the code
-ignored a value, or somebody replaced the descriptor's.
+facts of the descriptor. Differences do not change a score: the rules know neither.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _finding(
 
 
 def _compare(entry: Expected, log: Log, given: dict[str, str]) -> list[tuple[Record, str]]:
-    """Return the key's record with each difference in words; [] if it is not logged."""
+    """Return the key's record with each difference; [] if it is not logged."""
     record = log.last(entry.key)
     if record is None:
         return []

@@ -1,7 +1,7 @@
-"""Check that a set's runs are one experiment: equal bundle, image and content of the containers.
+"""Check that a set's runs had equal bundles, images and contents of containers.
 
-Reads each run's start.tsv and the member `inside` of its state. Older sets lack the content; a
-missing value is no difference.
+Reads each run's start.tsv and the member `inside` of its state. A missing value is no difference:
+older sets lack the content.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Places = dict[tuple[str, str], dict[int, tuple[str, ...]]]
 
 
 def changes(source: Source) -> list[LogFinding]:
-    """Return a finding for each value that most runs or nodes do not have."""
+    """Return a finding for each unusual value."""
     files = {run.number: run.name for run in source.files if run.number is not None}
     places: Places = {}
     for number in files:
@@ -70,8 +70,8 @@ def _weight(runs: dict[int, tuple[str, ...]]) -> float:
 
 
 def _values(walk: SetWalk, number: int) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield field, value and nodes of the run's counting attempt, at its start and (`end FIELD`)
-    at its end."""
+    """Yield field, value and nodes of the counting attempt, at its start and (`end FIELD`) its
+    end."""
     folder = walk.run(number)
     state = walk.json(f"{folder}/state.json")
     named = state.get("nodes")
@@ -112,7 +112,7 @@ def _sentence(
 
 
 def difference_of(walk: SetWalk, field: str, old: str, new: str) -> str:
-    """Return the differences between the lists of two values; "" if not recorded."""
+    """Return the differences between two values' lists; "" if not recorded."""
     part = field.removeprefix(INSIDE)
     lists = []
     for value in (old, new):

@@ -1,9 +1,8 @@
 """Scoring by a workload's own rules, if it is no MLPerf benchmark.
 
-A run counts if its log has a start and an end, `run_stop` with success, and an evaluation that
-reached the target. Every run logs a seed, all different. The score is the runs' olympic mean; one
-bad run is allowed. There is no RCP test and no compliance check; such a set cannot be submitted to
-MLPerf.
+A run counts with a start, `run_stop` with success, and an evaluation that reached the target. All
+seeds are logged and different. The score is the olympic mean; one bad run is allowed. Without RCP
+test and compliance check, such a set cannot be submitted to MLPerf.
 """
 
 from __future__ import annotations
@@ -166,7 +165,7 @@ def _best(log: Log, rules: OwnRules) -> str:
 
 
 def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
-    """Check (file, seed) of a set: every run logs a seed, all different."""
+    """Check (file, seed) of a set."""
     findings: list[LogFinding] = []
     taken: dict[str, str] = {}
     for file, seed in seeds:
@@ -183,5 +182,5 @@ def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
 
 
 def own_runs_required(rules: OwnRules, runs: int, planned: Any) -> int:
-    """Return a set's size: all planned or existing runs, at least the required number."""
+    """Return a set's size: the planned or existing runs, at least the required number."""
     return max(rules.runs_required, runs, planned if isinstance(planned, int) else 0)

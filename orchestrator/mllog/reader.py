@@ -1,9 +1,9 @@
-"""One pass over a log's bytes: every relevant record, in file order, and all damage.
+"""One pass over a log: every relevant record, in file order, and all damage.
 
-The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the token
-`:::MLLOG ` may appear anywhere in a line, the LAST token of a line counts, and the text behind it,
-stripped of white space, must be one JSON value. Text is Latin-1, so no byte can fail. `read_log`
-never raises on any content, only if a file cannot be opened or read.
+The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the LAST
+token `:::MLLOG ` of a line counts, wherever it is, and the text behind it, stripped of white space,
+must be one JSON value. Text is Latin-1, so no byte can fail. `read_log` raises only if a file
+cannot be opened or read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 DENSE = 1024
-"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens, others are
-searched for them."""
+"""A block with a record per this many bytes of its first 16 KiB is cut at the tokens; others are
+searched."""
 MANY = 400
-"""Records of a dense block that make learning shapes worthwhile."""
+"""Records of a dense block that pay for learning shapes."""
 
 # The referee's RCP test searches the text of every record for these words, whatever its key.
 EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
@@ -72,8 +72,7 @@ class Record:
 
 
 class Damage:
-    """A line with the token but without a record. `fatal`: the referee does not report it but stops
-    there."""
+    """A line with the token but without a record. `fatal`: the referee stops there."""
 
     __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
@@ -105,7 +104,7 @@ class Log:
     def __init__(self, path: str) -> None:
         self.path = path
         self.entries: list[Record | Damage] = []
-        """Records and damaged lines in file order, without statistics that no rule reads."""
+        """Records and damaged lines in file order, without unneeded statistics."""
         self.records: list[Record] = []
         self.by_key: dict[Any, list[Record]] = {}
         """Records per text key."""
@@ -115,7 +114,7 @@ class Log:
         all."""
 
     def line(self, entry: Record | Damage) -> int:
-        """Return an entry's line number, from 1. Reads the file again."""
+        """Return an entry's line number. Reads the file again."""
         return self.lines([entry])[0]
 
     def lines(self, entries: list[Record | Damage]) -> list[int]:
@@ -200,13 +199,14 @@ class Log:
 
 
 def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> Log:
-    """Read a log (plain or .gz). Sharing `shapes` between a set's logs saves learning them again.
+    """Read a log (plain or .gz). A set's logs share `shapes`, learned once.
 
     `full` keeps all training statistics (for charts). Raises OSError, and EOFError or zlib.error
     for a damaged .gz file.
+
     """
     collecting = gc.isenabled()
-    # Half of a big parse goes into collecting garbage that cannot exist: records make no cycles.
+    # Half of a big parse would go into collecting garbage: records make no cycles.
     gc.disable()
     try:
         return _read(path, shapes or Shapes(), full)
@@ -349,8 +349,7 @@ def _entry(value: Any, flags: int, offset: int, lines: int) -> Record | Damage:
 
 
 def _words(texts: list[bytes]) -> dict[int, int]:
-    """Return index -> bits of the RCP test's words, for texts with any. One search of all texts per
-    word."""
+    """Return index -> bits of the RCP test's words. One search of all texts per word."""
     flags: dict[int, int] = {}
     together = b"\n".join(texts)
     ends = list(accumulate(map(len, texts)))
@@ -373,8 +372,7 @@ def _parse(texts: list[bytes]) -> list[Any]:
 
 
 def _parse_together(texts: list[bytes]) -> list[Any] | None:
-    """Parse all texts as one JSON array, at half the price; None if any is not exactly one JSON
-    value."""
+    """Parse all texts as one JSON array, in half the time; None unless each is one JSON value."""
     joined = _SEPARATOR.encode().join(texts).decode("latin-1")
     if joined.count(_SEPARATOR) != len(texts) - 1:
         return None

@@ -1,6 +1,6 @@
 """The decisions over a set's runs: which count, the RCP test, and every reason against a score.
 
-They are the referee's; `own` has those of a workload's own rules.
+They are the referee's; those of a workload's own rules are in `own`.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def _runs_required(
 
 
 def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
-    """Return the runs with their use in the olympic mean, which drops `dropped` on each side; good
-    runs have none if nothing would be left."""
+    """Return the runs with their use in the olympic mean, which drops `dropped` on each side; ""
+    for good runs if nothing would be left."""
     ordered = sorted(
         (index for index, run in enumerate(runs) if run.good),
         key=lambda index: runs[index].minutes or 0.0,

@@ -1,5 +1,4 @@
-"""The rules of a round: data made by translation.py, and the evaluation of their small
-vocabulary.
+"""The rules of a round: data made by translation.py, evaluated here.
 
 An expression is a constant or a list `[operation, operand, ...]`, turned once into a chain of
 Python functions. Operands are evaluated with Python's own operators, because the referee's rules
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
     from orchestrator.mllog.reader import Record
 
     Expression = Callable[["Context"], Any]
-    # Called with the context, all records of the log, and the queue of configs still to be checked.
+    # Arguments: the context, all records of the log, and the queue of unchecked configs.
     Statement = Callable[["Context", list[Record], list[str]], None]
 
 
 class Context:
-    """The names available to an expression: a config's state in its pass over a log, and the
-    current record."""
+    """The names of an expression: a config's state in its pass over a log, and the record."""
 
     __slots__ = ("record", "state")
 
@@ -316,8 +314,7 @@ class Config:
 
 
 class Rules:
-    """All rules of one round. `benchmarks` maps each benchmark of the round to its number of
-    runs."""
+    """All rules of one round. `benchmarks`: benchmark -> number of runs."""
 
     def __init__(self, ruleset: str) -> None:
         raw = data("rules", ruleset)
@@ -350,7 +347,7 @@ _LOADED: dict[str, Rules] = {}
 
 
 def rules(ruleset: str) -> Rules:
-    """Return the rules of a round such as `6.0.0`. Raises InputError for a round without rules."""
+    """Return the rules of a round. Raises InputError for a round without rules."""
     if ruleset not in _LOADED:
         _LOADED[ruleset] = Rules(ruleset)
     return _LOADED[ruleset]

@@ -1,8 +1,8 @@
-"""From the logs of a set to its score, in the referee's way, with every reason on record.
+"""From the logs of a set to its score, in the referee's way, with every reason.
 
-The referee is two programs that notice different things: the package checker (number of files,
-compliance, seeds, RCP) and the result summarizer (the mean of the compliant runs, times the RCP's
-normalisation factor). A score is valid if both would accept the folder.
+A score is valid if both of the referee's programs would accept the folder: the package checker
+(number of files, compliance, seeds, RCP) and the result summarizer (the mean of the compliant runs,
+times the RCP's normalisation factor).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def score_dir(
     """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own_rules`.
 
     `ruleset` "own" takes the workload's own rules from the set. `window` applies the median-window
-    rule to a folder with more runs than a submission has (a set folder always gets it);
-    `minutes_left` is the remaining time of an unfinished set. Raises InputError.
+    rule to a folder with too many runs (a set folder always gets it); `minutes_left` is the
+    remaining time of an unfinished set. Raises InputError.
     """
     source = find_source(directory)
     return score_source(
@@ -104,7 +104,7 @@ def _rules(
 
 
 def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFinding, ...]:
-    """Return differences from the description, and between runs that should be one experiment."""
+    """Return differences from the description, and between the runs."""
     findings: list[LogFinding] = []
     if source.workload.get("logged"):
         from orchestrator.mllog.described import differences

@@ -1,7 +1,7 @@
 """Why a set is slow: its samples or its time per sample, which run, which evaluation, which pause.
 
-Each finding is a dictionary with `kind`, `text` and the numbers behind the text. Nothing is
-reported below the thresholds, so a sound set gets two lines: its convergence and its throughput.
+A finding is a dictionary with `kind`, `text` and its numbers. Below the thresholds nothing is
+reported: a sound set gets two lines, its convergence and its throughput.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.mllog.result import RunScore, Score
 
 SLOW_RUN = 1.02
-"""A run that needs this much more time per sample than the median run is named."""
+"""A run with this much more time per sample than the median run is named."""
 SLOW_INTERVAL = 1.10
 """The same for a stretch between two evaluations against its run's median stretch."""
 SHORTEST_S = 1.0
@@ -73,8 +73,7 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
 
 
 def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return each run's samples per second, from its evaluations; name runs well below the
-    median."""
+    """Return each run's samples per second; name runs well below the median."""
     rates = {
         run.file: speed
         for run in runs
@@ -153,7 +152,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 def pauses(runs: Iterable[RunScore]) -> list[tuple[float, str, str]]:
     """Return (minutes, file, next file) from each run's end to the next start, in launch order.
-    Runs side by side have none: the next start belongs to another group of nodes."""
+    Runs side by side have none: the next start is another group's."""
     spans = sorted(
         (start, stop, run.file)
         for run in runs

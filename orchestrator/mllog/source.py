@@ -25,15 +25,14 @@ STAND_IN = (
 
 
 def bundle_problem(root: str, sha256: str) -> str:
-    """Return why the bundle is unusable that the set in `root` was declared with, `sha256`; ""
-    if it is there."""
+    """Return why the declared bundle (`sha256`) of the set in `root` is unusable, or ""."""
     if not sha256 or os.path.isdir(os.path.join(root, "bundle")):
         return ""
     return "is missing; the set cannot continue, and nothing shows how its runs were started"
 
 
 def why_no_result(*, rehearsed: bool, stand_in: bool) -> str:
-    """Return why even a valid score is no result of the benchmark, or ""."""
+    """Return why a valid score is no result of the benchmark, or ""."""
     if rehearsed:
         return "no training ran"
     return "a small stand-in workload ran" if stand_in else ""
@@ -79,11 +78,11 @@ class Source:
         self.files = files
         self.described = described or {}
         self.unscored: list[dict[str, Any]] = []
-        """Attempts that failed because of the infrastructure: recorded, not scored."""
+        """Attempts that failed because of the infrastructure."""
         self.pending: list[int] = []
         """Runs of a set folder without a result so far."""
         self.refused: list[str] = []
-        """Why no score of the set can be valid, whatever its logs contain."""
+        """Why no score can be valid, whatever the logs contain."""
         self.edits: dict[int, dict[str, str]] = {}
         """Run -> accepted edits of the bundle that it ran with, file -> hash."""
         self.remarks: list[str] = []
@@ -107,8 +106,7 @@ class Source:
 
     @property
     def workload(self) -> dict[str, Any]:
-        """Return the workload document's part about scores and logs (bundle/workload.json), or
-        {}."""
+        """Return bundle/workload.json, the workload's part about scores and logs, or {}."""
         if self._workload is None:
             self._workload = (
                 self.walk.json(f"{self.directory}/bundle/workload.json") if self.is_set else {}
@@ -211,8 +209,8 @@ def read_description(directory: str) -> dict[str, Any]:
 
 
 def _on_record(source: Source) -> dict[str, Any]:
-    """Return from the ledger the set's declaration (`set`), number of started runs (`runs`) and
-    their accepted edits (`edits`), or {}."""
+    """Return the ledger's declaration (`set`), number of started runs (`runs`) and their accepted
+    edits (`edits`), or {}."""
     directory = source.directory
     if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
         return {}

@@ -1,4 +1,4 @@
-"""Explanations of findings for whoever fixes the log: messages only, never a verdict."""
+"""Explanations of findings: messages only, never a verdict."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def _operand(node: Any, context: Context | None) -> str:
 
 
 def not_applicable(condition: Condition, context: Context, error: Exception) -> str:
-    """Return that a rule's expression failed, usually for a value of the wrong type, or a variable
-    of an earlier record."""
+    """Return that a rule's expression failed, usually for a wrong type, or a variable of an earlier
+    record."""
     if isinstance(error, KeyError) and error.args and error.args[0] not in context.state:
         return (
             f"the rule `{formula(condition.node)}` needs `{error.args[0]}`, which is not logged "

@@ -1,7 +1,7 @@
 """Entry of a bundle's lib/: selects the program of this process.
 
-Submitted jobs and their nodes start it from an archive (loader.py). By hand it starts from the
-folder, whose files are read once: later imports come from memory, too.
+Submitted jobs and their nodes start it from an archive (loader.py); by hand it reads the folder's
+files once. Imports come from memory.
 """
 
 import os
@@ -20,9 +20,10 @@ PARTS = {
 
 
 def main(program: "tuple[object, ...]", part: str = "", *arguments: str) -> int:
-    """Run a part of the package; return its exit status. Every part imports only its needs.
+    """Run a part of the package; return its exit status.
 
     `program`: the fields of a Program (kernel/program.py).
+
     """
     sys.dont_write_bytecode = True
     # A missing locale on a node must not decide how a file is read.

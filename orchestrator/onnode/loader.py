@@ -1,4 +1,4 @@
-"""Run a bundle's program from its archive: read once, compared with its hash, imported from memory.
+"""Run a bundle's program from its archive, read once and compared with its hash.
 
 Started by value, so that no file decides what runs: python3 -I -S -B -c TEXT ARCHIVE SHA256 WORDS.
 """

@@ -14,7 +14,7 @@ from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.set.bundle import changed, hashes
 
 LARGEST_DIFF = 256 << 10
-"""Larger files are not compared by lines: the time grows with the square of their size."""
+"""Larger files are not compared by lines: the time is quadratic."""
 _MANIFEST = "manifest.json"
 
 
@@ -23,8 +23,8 @@ def write_bundle(
 ) -> None:
     """Write `files`; a reader sees either the old bundle or the new.
 
-    Only a bundle is replaced. Raises RenderError if the folder holds something else, if somebody
-    edited the bundle (unless `replace_edited`), or if it cannot be written.
+    Only a bundle is replaced. Raises RenderError for another content, an edited bundle (unless
+    `replace_edited`), or an unwritable folder.
     """
     directory = Path(os.path.realpath(directory))
     _check_place(directory, replace_edited)

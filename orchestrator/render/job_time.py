@@ -65,7 +65,7 @@ def job_time(entry: Entry) -> JobTime:
 
 
 def published_need(entry: Entry) -> Need | None:
-    """Return this system's published run, else the slowest on as many of the same GPUs."""
+    """Return this system's published run, else the slowest on as many such GPUs."""
     if entry.ruleset == "own":
         return None
     known = find(benchmark=entry.benchmark, round=entry.round, system=entry.system)
@@ -80,8 +80,8 @@ def published_need(entry: Entry) -> Need | None:
 
 
 def between_minutes(benchmark: str, round: str) -> float:
-    """Return the median from run_stop to the next run_start in published logs of the round, else of
-    all rounds."""
+    """Return the median from run_stop to run_start in published logs of the round, else of all
+    rounds."""
     rows = [row for row in startup.load() if row.benchmark == benchmark and row.between_s]
     of_round = [row for row in rows if row.round == round]
     times = [row.between_s for row in of_round or rows if row.between_s]

@@ -1,7 +1,7 @@
 """MLLOG records in a part of a log, and the status of its run. The score is the referee's
 (orchestrator/mllog/reader.py).
 
-Nothing here raises on any bytes: torn, damaged and foreign lines are skipped.
+Never raises: torn, damaged and foreign lines are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
         end = chunk.find(b"\n", at)
         line = chunk[at : end if end >= 0 else len(chunk)]
         try:
-            # Output of another process after it on the same line does not hide the record.
+            # Another process may have written after it on the same line.
             record, _ = _DECODER.raw_decode(
                 line[line.rfind(TOKEN) + len(TOKEN) :].decode("latin-1").lstrip()
             )

@@ -12,8 +12,8 @@ def with_proxy(
 ) -> list[str]:
     """Return an engine's command with the proxy of `variables` (NAME=VALUE) for these `clients`.
 
-    Podman pulls by itself. Docker's daemon has its own proxy; its client only reads manifests. sudo
-    clears the environment and may allow the engine alone, so nothing changes behind it.
+    Podman pulls by itself; Docker's daemon has its own proxy, and its client only reads manifests.
+    sudo clears the environment and may allow the engine alone: nothing changes behind it.
     """
     direct = os.path.basename("".join(command[:1])) in clients
     return ["env", *variables, *command] if variables and direct else list(command)

@@ -1,7 +1,6 @@
 """The small JSON files of a set as typed records, written atomically (docs/set-folder.md).
 
-Reading never raises: a missing file is None, an unusable file a Finding. Only regular files up to
-`regular.MAX_BYTES` count: anybody may write into a set.
+Reading never raises: a missing file is None, an unusable file a Finding.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A kind of record. Members' types are keys of _ACCEPTED; NEEDED members are required."""
+    """A kind of record. Members' types: keys of _ACCEPTED; NEEDED members are required."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
     SELDOM: ClassVar[tuple[str, ...]] = ()
@@ -54,7 +53,7 @@ R = TypeVar("R", bound=StateFile)
 
 @dataclass(frozen=True)
 class SetRecord(StateFile):
-    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: parts missing
+    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: missing parts
     of the published configuration."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
@@ -79,7 +78,7 @@ class SetRecord(StateFile):
     gpus_per_node: int = 0
     """GPUs of a node; without GPUs its processes."""
     gpu_model: str = ""
-    """NO_GPU without GPUs; "" in older sets, which do not tell."""
+    """NO_GPU without GPUs; "" in older sets."""
     engine: str = ""
     image: str = ""
     max_attempts: int = 0
@@ -103,8 +102,7 @@ class SetRecord(StateFile):
 
 @dataclass(frozen=True)
 class SubmissionRecord(StateFile):
-    """submissions/<k>.json: a request to the scheduler, written before it, and again with its
-    outcome."""
+    """submissions/<k>.json: a request to the scheduler, written before it and with its outcome."""
 
     NEEDED = ("number", "state")
 
@@ -156,7 +154,7 @@ class JobRecord(StateFile):
     """Excluded nodes, by their name in the file."""
     warnings: list[str] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """Side by side: `nodes`, `run` and `attempt` per group (0: between runs)."""
+    """Side by side: `nodes`, `run`, `attempt` per group (0: between runs)."""
     ledger: str = ""
     """The ledger's head when written."""
     edited: list[str] = field(default_factory=list)
@@ -204,8 +202,8 @@ class NodeRunRecord(StateFile):
     """node_<rank>.json of an attempt: its end on a node. `drift`: host settings that did not hold.
 
     `container_run`: number of the run in its container (0: unknown). `cache`: compile caches at its
-    start (agent/scratch.py), or {}. `transport`: how many processes reported RDMA (`rdma`) or
-    another network (`other`, with the first `line`).
+    start (agent/scratch.py), or {}. `transport`: processes with RDMA (`rdma`) or another network
+    (`other`, with the first `line`).
     """
 
     NEEDED = ("node", "exit")
@@ -310,10 +308,10 @@ def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files 
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
-    """Replace a whole file, through a link; write to a device or pipe. Raises OSError and leaves
-    nothing behind.
+    """Replace a whole file, through a link; write to a device or pipe. Raises OSError, and leaves
+    nothing.
 
-    Without `sync` the content may be lost with the machine, but is never seen in half.
+    Without `sync` the content may be lost with the machine, but never half.
     """
     path = Path(path)
     if path.is_dir():
@@ -350,12 +348,12 @@ class Holder:
     uid: int = -1
     host: str = ""
     boot: str = ""
-    """The kernel's boot id: machines may share a name, and reboots reuse process ids."""
+    """The kernel's boot id: names may be shared, and reboots reuse process ids."""
     pids: str = ""
     """The namespace of `pid`."""
     pid: int = 0
     start: str = ""
-    """Clock ticks since boot; distinguishes a recycled pid."""
+    """Clock ticks since boot, against recycled pids."""
     job: str = ""
     """The loop's job; "" for a command."""
     restart: int = 0

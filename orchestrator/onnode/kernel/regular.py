@@ -53,9 +53,9 @@ def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
 
 
 def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-    """Return the first `limit` bytes and the modification time in seconds. Raises OSError.
+    """Return the first `limit` bytes and the time of change in seconds. Raises OSError.
 
-    Opens before it reads the time, so that an NFS client asks its server.
+    Opening makes an NFS client ask its server for the time.
     """
     fd = _open(path, 0)[0]
     try:

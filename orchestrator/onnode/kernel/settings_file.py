@@ -1,5 +1,5 @@
-"""settings.sh of a bundle, evaluated once by bash (the caller's environment may override values);
-the runs' environment, from config_<SYSTEM>.sh. Both come from memory."""
+"""settings.sh of a bundle and the runs' environment (config_<SYSTEM>.sh), each evaluated once by
+bash, from memory."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _number(name: str, text: str) -> int:
 
 
 def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT and the like); %n: node."""
+    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT, ...); %n: node."""
     return os.environ.get(name, default).replace("%n", node)
 
 
@@ -180,13 +180,13 @@ def evaluate_config(
 def config(
     files: Mapping[str, bytes], settings: Settings, nexp: int
 ) -> tuple[bytes, frozenset[str]]:
-    """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
+    """Return the runs' environment, and its unique variables. Raises SettingsError."""
     text = evaluate_config(files, settings, nexp)
     return text, unique_names(text, evaluate_config(files, settings, nexp, timeless=True))
 
 
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
-# Bash prints arrays without exporting them; similar lines in their values are no variables.
+# Bash prints arrays without exporting them; lines in their values are no variables.
 _DECLARED = re.compile(
     rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
     % (_WORDS, _WORDS)
@@ -215,13 +215,13 @@ def declared(text: str) -> dict[str, str]:
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return variables that differ per job: with a time stamp (`{unique: ...}` in a document)."""
+    """Return variables with a time stamp, which differ per job (`{unique: ...}` in a document)."""
     values, constant = _declared(environment), _declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of all other variables: equal in all jobs of an unedited set."""
+    """Return the SHA-256 of other variables: equal in all jobs of an unedited set."""
     values = sorted(_declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,5 +1,5 @@
-"""Facts of the system: kernel files, programs within a time limit, live processes and jobs. All
-are data: bounded, decoded with replacement, never an exception."""
+"""Facts of the system: kernel files, programs within a time limit, live processes and jobs.
+Bounded, decoded with replacement, never an exception."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 class Inventory:
-    """Versions and devices of the host whose file systems lie in these folders; unknown: ""."""
+    """Versions and devices of the host with these file systems; unknown: ""."""
 
     def __init__(self, root: str, sys: str, proc: str) -> None:
         self.kernel = first_line(f"{proc}/sys/kernel/osrelease")
@@ -107,8 +107,8 @@ class Inventory:
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
     """Run a program without input; return exit status and output, with standard error if `errors`.
 
-    The status is negative after `seconds`, and 127 if it cannot start. Output goes to memory, not
-    to a pipe: an orphaned child delays nobody.
+    The status is negative after `seconds`, 127 if it cannot start. Output goes to memory: a pipe
+    would wait for orphaned children.
     """
     import signal
     import subprocess  # `status` and `score` import this module and start nothing
@@ -133,7 +133,7 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
 
 
 def process_start(pid: int) -> str:
-    """Return clock ticks since boot, which distinguish a recycled pid; "" if dead or a zombie."""
+    """Return clock ticks since boot, against recycled pids; "" if dead or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().decode("utf-8", "replace").rpartition(")")[2].split()

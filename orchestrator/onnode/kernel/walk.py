@@ -59,9 +59,10 @@ class FilesInside:
 
 
 class SetWalk:
-    """The walk of a set's folder. A missing file is empty.
+    """The walk of a set's folder.
 
-    `note` is called with each unusable file or folder and its OSError or ValueError, and may raise.
+    A missing file is empty. `note` gets each unusable path and its OSError or ValueError, and may
+    raise.
     """
 
     def __init__(
@@ -74,26 +75,24 @@ class SetWalk:
         self._files, self._note = files, note
 
     def runs(self) -> list[int]:
-        """Return the rising runs that have a folder."""
+        """Return the rising runs with a folder."""
         return [run for run in self.numbers(f"{self.root}/runs") if run <= MOST_RUNS]
 
     def attempts(self, run: int) -> list[int]:
-        """Return the rising attempts of a run that have a folder."""
+        """Return the rising attempts with a folder."""
         return self.numbers(self.run(run), "attempt_")[:MOST_ATTEMPTS]
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        """Return the rising ranks that have a file, such as `node_3.log`."""
+        """Return the rising ranks with a file, such as `node_3.log`."""
         return self.numbers(self.attempt(run, attempt), "node_", suffix)
 
     def submissions(self) -> list[int]:
         return self.numbers(f"{self.root}/submissions", suffix=".json")
 
     def run(self, run: int) -> str:
-        """Return the path of a run's folder."""
         return f"{self.root}/runs/{run}"
 
     def attempt(self, run: int, attempt: int) -> str:
-        """Return the path of an attempt's folder."""
         return f"{self.root}/runs/{run}/attempt_{attempt}"
 
     def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
@@ -103,7 +102,7 @@ class SetWalk:
         return sorted(int(match[1]) for match in matches if match)
 
     def names(self, folder: PathLike) -> list[str]:
-        """Return the sorted visible names in a folder."""
+        """Return the sorted visible names."""
         try:
             names = [name for name in self._files.names(folder) if not name.startswith(".")]
         except FileNotFoundError:
@@ -153,7 +152,7 @@ class SetWalk:
 
 
 def read_object(path: PathLike, read: Callable[[PathLike], bytes]) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises OSError, and ValueError with what is wrong."""
+    """Return the JSON object in a file. Raises OSError, ValueError."""
     try:
         value = parse(read(path))
     except ValueError as error:  # not UTF-8, or not JSON

@@ -9,8 +9,7 @@ columns:
     #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
 
 The first has times in ms, `error` is a deviation and no count, `#wrong` a count or N/A. The time is
-computed from size and algorithm bandwidth, so its unit does not matter. Lines may begin with
-mpirun's `[1,0]<stdout>:`.
+computed from size and algorithm bandwidth. Lines may begin with mpirun's `[1,0]<stdout>:`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 
 
 def load_torch() -> tuple[Any, dict[str, Any]]:
-    """Return torch, or None if its import fails, and {"gpus": usable GPUs} or {"error": why}."""
+    """Return torch or None, and {"gpus": usable GPUs} or {"error": why}."""
     try:
         torch, distributed = (
             importlib.import_module("torch"),
@@ -50,7 +49,7 @@ def load_torch() -> tuple[Any, dict[str, Any]]:
 
 
 def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
-    """Join the processes of the other GPUs and nodes, check a sum, time ten more, and leave."""
+    """Join the other processes, check a sum, time ten more, and leave."""
     distributed = torch.distributed
     members, gpus = request["members"], request["gpus"]
     world, rank = len(members) * gpus, request["rank"] * gpus + index
@@ -106,7 +105,7 @@ def argv(gpus: int, size: int) -> list[str]:
 
 
 def measure_alone(request: Any) -> dict[str, Any]:
-    """The caller's limit applies: all of our group ends with us."""
+    """The caller's limit applies: the process group ends together."""
     null, command = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
     done = subprocess.run(command, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", "replace")
@@ -118,8 +117,7 @@ def parse(text: str) -> dict[str, Any]:
     """Return {"rows": [...], "out_of_bounds": count or None} of a printed table.
 
     A row has `bytes`, and for `out` and `in` (out of place, in place) a dict with algbw, busbw
-    (GB/s), seconds and wrong (None: not counted or not checked). A table with only one half has no
-    `in`.
+    (GB/s), seconds and wrong (None: not counted). A table of one half has no `in`.
     """
     output: dict[str, Any] = {"rows": [], "out_of_bounds": None}
     columns: list[str] = []
@@ -162,7 +160,7 @@ def _number(text: str) -> float | None:
 
 
 def result(text: str, status: int) -> dict[str, Any]:
-    """Return the answer for a whole output: the largest size, and its better half (out of place, in
+    """Return the answer for a whole output: the largest size's better half (out of place, in
     place)."""
     output = parse(text)
     if not output["rows"]:

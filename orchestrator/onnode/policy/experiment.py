@@ -1,7 +1,7 @@
-"""Is a set one experiment? Compares facts of a job's nodes with those of the runs that count.
+"""Is a set one experiment? Compares a job's nodes with the runs that count.
 
-Image and content of the containers must not change between runs of a set; another driver or
-firmware is a warning. A value missing on either side was not recorded: never a difference.
+Image and content of the containers must not change; another driver or firmware is a warning. A
+missing value is no difference.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def usual(values: Iterable[str]) -> str:
 
 
 class FactChange(NamedTuple):
-    """A fact without precedent in the runs that count. `nodes`: () for all; `before`: the usual
-    value, in `runs`."""
+    """A fact new to the runs that count. `nodes`: () for all; `before`: the usual value, in
+    `runs`."""
 
     field: str
     nodes: tuple[str, ...]
@@ -70,7 +70,7 @@ def runs_text(runs: Sequence[int]) -> str:
 
 
 def parse_facts(text: str) -> dict[str, dict[str, str]]:
-    """Return the facts of a start.tsv that are compared between runs."""
+    """Return the compared facts of a start.tsv."""
     facts: dict[str, dict[str, str]] = {}
     for row in text.splitlines()[1:]:
         node, field, value = (row.split("\t", 2) + ["", ""])[:3]
@@ -108,7 +108,7 @@ def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
 
 
 def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return node -> part -> hash: the most frequent values at *, others by node."""
+    """Return node -> part -> hash: most frequent values at *, others by node."""
     fields = list(dict.fromkeys(field for facts in reports.values() for field in facts))
     most = {
         field: usual(facts[field] for facts in reports.values() if field in facts)
@@ -122,7 +122,7 @@ def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]
 
 
 def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactChange]:
-    """Return facts that no run that counts had. `now`: node -> field -> value."""
+    """Return facts new to the runs that count. `now`: node -> field -> value."""
     differing = []
     for field, values in before.items():
         nodes: dict[str, list[str]] = {}
@@ -145,8 +145,7 @@ class Verdict(NamedTuple):
 
 
 def judge_start(now: Mapping[str, Mapping[str, str]], before: Known, policy: str) -> Verdict:
-    """Decide before a run on newly readied nodes. `policy`: CHANGES of the settings; `flag`
-    allows them."""
+    """Decide before a run on new nodes. `policy`: the setting CHANGES; `flag` allows them."""
     differences = changes(now, before)
     refused = [change.text for change in differences if change.is_refused]
     warned = [change.text for change in differences if not change.is_refused]
@@ -163,8 +162,8 @@ def judge_end(
     before: Known,
     differences: Callable[[str, str, str], str],
 ) -> str:
-    """Return how a run's containers (node -> part -> hash) differ from earlier runs, or from each
-    other; or "". `differences`: texts for two values of a field."""
+    """Return how a run's containers (node -> part -> hash) differ from earlier runs or each other,
+    or "". `differences`: texts for two values of a field."""
     now = {
         node: {INSIDE + part: sha for part, sha in parts.items()} for node, parts in inside.items()
     }

@@ -1,7 +1,6 @@
 """A set's bundle: its comparison with the manifest, and its archive.
 
-A process reads the archive once and compares it with the hash in the job's own environment:
-replacing it can only prevent its use.
+A process reads the archive once and compares it with the hash in the job's environment.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ def digest(hashes: dict[str, str]) -> str:
 
 
 def changed(now: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
-    """Return name -> hash now ("" if removed) of files that differ from the manifest, whose hash
-    must be `sha256`."""
+    """Return name -> hash now ("" if removed) of files unlike the manifest, whose hash must be
+    `sha256`."""
     try:
         manifest = read_bytes(bundle / MANIFEST)
     except OSError:
@@ -89,14 +88,13 @@ def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
 
 
 def unexpected(now: dict[str, str], meant: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Return the missing and the edited files that differ from those declared and from those
-    accepted."""
+    """Return the missing and the edited files unlike those declared and accepted."""
     wrong = sorted(name for name, sha in now.items() if sha != meant.get(name))
     return [name for name in wrong if not now[name]], [name for name in wrong if now[name]]
 
 
 def named(files: list[str]) -> str:
-    """Return the first files of a list for people, and the number of others."""
+    """Return a list's first files for people, and the number of others."""
     shown, more = files[:MOST_NAMES], len(files) - MOST_NAMES
     return ascii(", ".join(shown) + (f" and {more} more" if more > 0 else ""))[1:-1]
 

@@ -90,8 +90,8 @@ class Folder:
         return state is not None and state.done
 
     def start_facts(self, *, inside: bool = False) -> list[tuple[int, Facts]]:
-        """Return the facts of each run that counts, at its start and end; `inside`: only its
-        containers' content at the end."""
+        """Return the facts of each run that counts, at its start and end; `inside`: only the
+        content at the end."""
         states = (self.run_state(run) for run in range(1, self.record.nexp + 1))
         done = [state for state in states if state is not None and state.done]
         if inside:
@@ -119,17 +119,17 @@ class Folder:
         return any(self.files.has_name(self.layout.result(run)) for run in runs)
 
     def attempts(self, run: int) -> list[int]:
-        """Return a run's attempts that have a folder. Raises OSError."""
+        """Return a run's attempts. Raises OSError."""
         return self._walk.attempts(run)
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        """Return the ranks with a file, such as `node_3.log`. Raises OSError."""
+        """Return the ranks with such a file. Raises OSError."""
         return self._walk.ranks(run, attempt, suffix)
 
     # ---- runs and attempts, written ----
 
     def begin(self, state: RunRecord) -> None:
-        """Create an attempt's folder; mark it as running. Raises FolderError, OSError."""
+        """Create a running attempt's folder. Raises FolderError, OSError."""
         self.check_mine()
         self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
@@ -140,9 +140,9 @@ class Folder:
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank`, if given, as the run's result; write final states.
 
-        The ledger comes first: the next job completes what is recorded but missing. The result
-        comes next, so that no state refers to a missing result. Everything final is on the disk
-        before anybody can see it. Raises FolderError, OSError.
+        The ledger comes first: the next job completes what is missing. The result precedes states
+        that refer to it. Everything final is on the disk before it is visible. Raises FolderError,
+        OSError.
         """
         self.check_mine()
         ended = ledger.attempt_ended(state)
@@ -216,9 +216,8 @@ class Folder:
     def verify_bundle(self, kept: str) -> tuple[list[str], Program]:
         """Return the files with accepted edits, and the bundle as verified.
 
-        `kept`: its hash in the environment that the scheduler kept since the submission, "" for a
-        job started by hand. Raises FolderError for a bundle that was neither declared nor accepted;
-        OSError.
+        `kept`: its hash in the environment since the submission, "" for a job started by hand.
+        Raises FolderError for a bundle neither declared nor accepted; OSError.
         """
         bundle, record = self.layout.bundle, self.record
         contents = dict(walk(bundle))
@@ -261,9 +260,9 @@ class Folder:
     def taking(self, job: TakingJob, lost: Callable[[], object] = lambda: None) -> Flow:
         """Take the set for this job. Return its dead former holder, or "".
 
-        A job that the scheduler no longer shows may live on: wait until it is silent for long
-        enough. `lost` is called, perhaps in another thread, if another job turns out to have the
-        set. Raises FolderError if another job works on it.
+        A job hidden by the scheduler may live on: wait until it is silent for long enough. `lost`
+        is called, perhaps in another thread, if another job has the set. Raises FolderError if
+        another job works on it.
         """
         lock = self.layout.loop_lock
         me = self.world.holder(job.job_id, job.cluster, job.restart)
@@ -288,7 +287,7 @@ class Folder:
 
     @property
     def is_mine(self) -> bool:
-        """A loop that Slurm has given up may live on after its successor is done."""
+        """A loop given up by Slurm may outlive its successor."""
         try:
             return self.lease is not None and self.lease.mine
         except OSError:
@@ -296,7 +295,7 @@ class Folder:
 
     @property
     def is_lost(self) -> bool:
-        """True only if certain: unavailable storage is no evidence of another job."""
+        """True only if certain: unavailable storage proves nothing."""
         try:
             is_there = self.files.state(self.layout.root) is not None
             return is_there and (self.lease is None or not self.lease.mine)
@@ -326,7 +325,7 @@ BUNDLE_COPY = ".bundle.tmp."
 
 
 def sweep(layout: Layout, world: World) -> None:
-    """Remove killed programs' unfinished files from a set's folder, as far as possible."""
+    """Remove killed programs' unfinished files from a set, as far as possible."""
     for folder in _folders(layout, world.files):
         with suppress(OSError):
             for name in world.files.names(folder):

@@ -1,8 +1,7 @@
-"""ledger.jsonl of a set: a line per declaration or act, with the previous line's hash
-(docs/ledger.md).
+"""ledger.jsonl: a line per declaration or act, with the previous line's hash (docs/ledger.md).
 
 Controller and loop append lines by single writes under a lease. An unfinished line stays, covered
-by the next (`torn`). orchestrator/evidence/ledger.py compares ledger and set.
+by the next (`torn`).
 """
 
 from __future__ import annotations
@@ -37,10 +36,11 @@ NewRecord = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """A line. `line` counts from 1; `kind`: "" if it is no record; `hash`: of the line as written.
+    """A line. `line`: from 1; `kind`: "" if it is no record; `hash`: of the line as written.
 
     Consecutive lines without records share a chain: each hash covers the previous hash, a space,
     and the hash of its own line.
+
     """
 
     line: int
@@ -57,7 +57,7 @@ class LedgerRecord:
 
 @lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
-    """Cached: each append reads all lines again, mostly unchanged."""
+    """Cached: each append reads all lines again."""
     sha256 = hashlib.sha256(text).hexdigest()
     try:
         document = parse(text)
@@ -81,7 +81,7 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
 
 
 def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
-    """Return the lines, and whether the last is unfinished. A missing ledger is empty. Raises
+    """Return the lines ([] without a ledger), and whether the last is unfinished. Raises
     OSError."""
     try:
         content = files.read_bytes(root / NAME, MOST_BYTES)
@@ -160,13 +160,13 @@ def append(
                 return f"{number} {written[-1]}"
         finally:
             lease.release()
-        # It froze between the last two steps: another process may have written before these lines.
+        # It froze in between: another process may have written before these lines.
 
 
 def _unknown(
     records: Iterable[NewRecord], entries: list[LedgerRecord], void: list[str]
 ) -> list[NewRecord]:
-    """Return the records that `entries`, without lines of the hashes `void`, do not have."""
+    """Return the records missing in `entries` without lines of the hashes `void`."""
     known = [(entry.kind, entry.data) for entry in entries if entry.hash not in void]
     return [record for record in records if record not in known]
 
@@ -198,7 +198,7 @@ def _lines(
 
 
 def _follow(entries: list[LedgerRecord], written: list[str]) -> bool:
-    """Whether lines follow the line before them, and are followed by the one after them."""
+    """Return whether lines `written` are chained to the lines before and after them."""
     hashes = [entry.hash for entry in entries]
     if written[0] not in hashes:
         return False

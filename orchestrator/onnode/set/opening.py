@@ -45,8 +45,8 @@ def open_folder(
     environment: Mapping[str, str],
     world: World,
 ) -> Folder:
-    """Find the folder that the controller names in ORCH_SET_DIR; a job started by hand creates its
-    own. Raises FolderError."""
+    """Find the folder named in ORCH_SET_DIR; a job started by hand creates its own. Raises
+    FolderError."""
     root = _root(settings, environment, world)
     try:
         layout = _make_folders(root, settings.shared_group, world)
@@ -175,8 +175,7 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
 
 
 def _copy(bundle: str, layout: Layout, group: str, world: World) -> None:
-    """Copy the bundle into the set: edits of the original cannot reach a running set. Raises
-    OSError."""
+    """Copy the bundle into the set, safe from edits of the original. Raises OSError."""
     temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
     try:
         world.files.copy_tree(bundle, temporary)  # whatever a group can change, it can execute

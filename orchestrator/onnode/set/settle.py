@@ -1,7 +1,7 @@
-"""Settle a killed job's remains, such as attempts marked as running or results without a state.
+"""Settle a killed job's remains: attempts marked as running, results without a state.
 
-A job can be killed at any step, and small files can be lost. The next job gives every attempt and
-run a state supported by logs, result and ledger.
+A job can be killed at any step, and small files lost. The next job derives every state from logs,
+result and ledger.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def _settle_jobs(folder: Folder) -> None:
 
 
 def as_failed(folder: Folder, job: JobRecord) -> JobRecord:
-    """Return the record of a dead job that did not write its end. Raises OSError."""
+    """Return a dead job's record with an end. Raises OSError."""
     reason = job.reason or "the job ended without a word"
     return replace(job, state="failed", reason=reason, ended_ms=last_seen_ms(folder, job))
 
 
 def last_seen_ms(folder: Folder, job: JobRecord) -> int:
-    """Return the time of the last change of a job's record or events: the job may have been dead
-    for days. Raises OSError."""
+    """Return the last change of a job's record or events: it may have been dead for days. Raises
+    OSError."""
     root, files = folder.layout.root, folder.files
     begins = f"{folder.layout.events(job.job_id).stem}."  # of all its groups
     states = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
@@ -65,7 +65,7 @@ def last_seen_ms(folder: Folder, job: JobRecord) -> int:
 
 
 class Settling:
-    """The settling of a set's runs and attempts."""
+    """Settles a set's runs and attempts."""
 
     def __init__(self, folder: Folder) -> None:
         """Raises OSError."""
@@ -76,11 +76,8 @@ class Settling:
     def _ledger(self) -> list[ledger.LedgerRecord]:
         return ledger.read(self._layout.root, self._files)[0]
 
-    # ---- a run ----
-
     def settle_run(self, run: int) -> None:
-        """Give the run the state of its published, or else last, attempt. Raises OSError,
-        FolderError."""
+        """Give the run the state of its published or last attempt. Raises OSError, FolderError."""
         folder = self._folder
         states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
         usable = [state for state in states if state is not None]
@@ -117,8 +114,6 @@ class Settling:
         self._folder.write(state, self._layout.attempt_state(state.run, state.attempt))
         return state
 
-    # ---- an attempt ----
-
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return an attempt's final state; None if it never started."""
         path = self._layout.attempt_state(run, attempt)
@@ -142,8 +137,7 @@ class Settling:
         return ended
 
     def _by_its_logs(self, state: RunRecord) -> RunRecord:
-        """Return an attempt's end by its logs. After a successful run_stop the run is finished and
-        not repeated."""
+        """Return an attempt's end by its logs. A successful run_stop finishes the run."""
         stops = self._stops(state.run, state.attempt)
         outcome = "interrupted"
         if "success" in stops.values():
@@ -168,7 +162,7 @@ class Settling:
         return False
 
     def on_record(self, run: int, attempt: int) -> RunRecord | None:
-        """None if the ledger has no end, or the logs contradict it."""
+        """None without an end in the ledger, or if the logs contradict it."""
         entry = self._known.get(("end", run, attempt))
         data = entry.data.get("state") if entry else None
         state = records.checked(RunRecord, data) if isinstance(data, dict) else None
@@ -214,8 +208,6 @@ class Settling:
         changed = [int(1000 * log.mtime) for log in logs if log is not None]
         return min(max([state.start_ms, *changed]), self._folder.world.wall_ms())
 
-    # ---- its logs and the result ----
-
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
         ranks = self._folder.ranks(run, attempt, ".log")
         logs = {rank: self._layout.node_log(run, attempt, rank) for rank in ranks}
@@ -238,8 +230,6 @@ class Settling:
     def _size(self, path: Path) -> int:
         state = self._files.state(path)
         return state.size if state else 0
-
-    # ---- the ledger ----
 
     def complete_ledger(self) -> None:
         """Add records that a killed job did not write. Raises OSError."""
@@ -265,7 +255,7 @@ class Settling:
 def _unrecorded(
     state: RunRecord, known: Container[tuple[str, object, object]]
 ) -> list[ledger.NewRecord]:
-    """Return an attempt's records that are missing among the `known` subjects."""
+    """Return an attempt's records missing among `known` subjects."""
     missing = []
     if ("attempt", state.run, state.attempt) not in known:
         missing.append(ledger.attempt_started(state))

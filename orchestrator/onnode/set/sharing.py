@@ -13,7 +13,7 @@ def umask_for(group: str, before: int) -> int:
 
 
 def give(folder: Path, group: str) -> None:
-    """Give a new folder and its future content to a group. Raises LookupError for an unknown group,
+    """Give a new folder and its content to a group. Raises LookupError for an unknown group,
     OSError (EPERM) for non-members."""
     os.chown(folder, -1, _number(group))
     folder.chmod(folder.stat().st_mode & 0o005 | 0o2770)

@@ -1,4 +1,4 @@
-"""A set's submissions, written by the controller, or by a job whose controller was killed."""
+"""A set's submissions, written by the controller, or for a killed controller by a job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .lease import remove_unfinished as remove_unfinished_leases
 def record(
     layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS
 ) -> SubmissionRecord:
-    """Write a submission, after its outcome or cancellation is in the ledger; return it. `job`: the
+    """Write a submission, its outcome or cancellation first in the ledger; return it. `job`: the
     writer's. Raises OSError, HeldError."""
     path = layout.submission(submission.number)
     world.files.make_folder(path.parent, exist_ok=True)
@@ -36,8 +36,7 @@ def _on_ledger(
 ) -> SubmissionRecord:
     """Record a submission's outcome once; return it as recorded, with the ledger's head.
 
-    If it is recorded already, its writer was killed before it wrote the file, and Slurm may have
-    forgotten the job.
+    If it is recorded already, its writer was killed before it wrote the file.
     """
     new: ledger.NewRecord = ("cancel", {"number": submission.number, "job_id": submission.job_id})
     if not submission.cancelled_ms:
@@ -78,7 +77,7 @@ def _unfinished(layout: Layout, world: World) -> list[Path]:
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
-    """Make the newest submission this job's, and remove lock and files of killed commands, unless a
+    """Make the newest submission this job's, and remove killed commands' lock and files, unless a
     controller may be running. Raises OSError."""
     nothing_open = _open_one(layout, job_id, world) is None
     if nothing_open and not _unfinished(layout, world) and not world.files.exists(layout.lock):
