@@ -21,7 +21,7 @@ MOST = 2048
 
 
 class Repeats:
-    """Parsed records by their text behind the time; one for all logs of a set."""
+    """Parsed records by their text behind the time; shared by all logs of a set."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Parsed] = {}

@@ -152,7 +152,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 def pauses(runs: Iterable[RunScore]) -> list[tuple[float, str, str]]:
     """Return (minutes, file, next file) from each run's end to the next start, in launch order.
-    Runs side by side have none: the next start is another group's."""
+    Runs side by side have no pause: the next start is another group's."""
     spans = sorted(
         (start, stop, run.file)
         for run in runs

@@ -283,7 +283,7 @@ def _add_run(source: Source, number: int) -> None:
 
 
 def _result(source: Source, number: int) -> str:
-    """Return the path of a run's result, "" without one. An unusable file refuses the score."""
+    """Return the path of a run's result, "" if missing. An unusable file refuses the score."""
     noted = len(source.remarks)
     paths = (f"{source.walk.run(number)}/result_{number}.txt{end}" for end in ("", ".gz"))
     path = next(filter(source.walk.has_file, paths), "")

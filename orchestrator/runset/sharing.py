@@ -1,8 +1,7 @@
-"""Modes of files that a command writes into a set, like those of its other files."""
+"""The umask of a command that writes into a set."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,10 +23,3 @@ def rights(root: Path, world: World) -> Iterator[None]:
         yield
     finally:
         world.umask(before)
-
-
-def show_like(path: Path, folder: Path, mode: int) -> None:
-    """Give a new path its owner's `mode`, and the readers of `folder`. Raises OSError."""
-    readers = folder.stat()
-    os.chown(path, -1, readers.st_gid)
-    path.chmod(mode | mode >> 3 & readers.st_mode & 0o050 | mode >> 6 & readers.st_mode & 0o005)

@@ -96,7 +96,7 @@ class SetRecord(StateFile):
 
     @property
     def each(self) -> str:
-        """Return what a node has: `8 GPUs`; without GPUs, `2 processes`."""
+        """A node's GPUs as text: `8 GPUs`; without GPUs, `2 processes`."""
         return count(self.gpus_per_node, "process" if self.gpu_model == NO_GPU else "GPU")
 
 

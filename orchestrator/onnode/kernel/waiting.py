@@ -1,7 +1,7 @@
 """One place to wait for all events of a process: input, signals, children, pipes, times. Waiting
 code is a generator (Flow).
 
-Signals arrive through a descriptor, too: none can interrupt the end.
+Signals arrive through a descriptor, too, so they cannot interrupt the end.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ def _ignore_ends() -> None:
 
 
 def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process's session. A child has its signals back before its session: one to
-    the whole job can end it in between."""
+    """Send a signal to a process's session. A child has its signals back before its session: a
+    signal to the whole job can end it in between."""
     if process.poll() is None:
         try:
             os.killpg(process.pid, number)

@@ -1,8 +1,8 @@
 """Search for nodes that slow an all-reduce down. Rules: docs/deep.md.
 
 A ring is as fast as its slowest member, so a good pair clears both nodes. Disjoint pairs are
-measured together, in two rounds (up to six nodes: all pairs), then each uncleared node with a
-cleared one.
+measured together, in two rounds (up to six nodes: all pairs), then each uncleared with a cleared
+node.
 """
 
 from __future__ import annotations

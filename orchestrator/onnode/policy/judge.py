@@ -1,7 +1,7 @@
 """Judge nodes: their checks, and whether image, network and facts are alike.
 
 Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Images are compared with the set's, facts
-and networks with most nodes, undecided checks with decided ones; at linear cost.
+and networks with most nodes, undecided checks with other nodes; at linear cost.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) 
 
 
 def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
-    """Fail nodes that could not decide (a warning) what others decided."""
+    """Fail nodes that could not decide a check (a warning) that others decided."""
     decided = [node for node, checks in rows.items() if _verdict(checks, name) in ("pass", "fail")]
     for checks in rows.values() if decided else ():
         if _verdict(checks, name) == "warn":

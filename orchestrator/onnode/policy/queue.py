@@ -25,7 +25,7 @@ class Queue:
     tried: Counter[int] = field(default_factory=Counter)
     """Run -> counted attempts of this job."""
     dead: Counter[int] = field(default_factory=Counter)
-    """Group -> dead attempts since its last good one."""
+    """Group -> dead attempts since its last success."""
     died: set[tuple[int, int]] = field(default_factory=set)
     """(group, run)"""
 

@@ -75,8 +75,8 @@ _GRADES = ((_KILLED, 0), (_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
 def telling_line(tail: bytes) -> str:
     """Return the last line that names the failure in a log's end, or "". Never raises.
 
-    The program's failure comes first, then one that another process may have caused, loose words,
-    and the end of another process.
+    The program's failure comes first, then a failure that another process may have caused, loose
+    words, and the end of another process.
     """
     best: dict[int, str] = {}
     for raw in reversed(tail[-TAIL_BYTES:].replace(b"\r", b"\n").split(b"\n")):

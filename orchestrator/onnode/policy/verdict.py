@@ -23,7 +23,7 @@ _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 @dataclass(frozen=True)
 class Row:
     """A check on a node. `verdict`: pass, warn, fail or skip; untested for a silent node. `shows`:
-    the remedy is a command that only shows what is wrong."""
+    the remedy is a command that only shows the problem."""
 
     node: str
     check: str

@@ -140,8 +140,8 @@ class Folder:
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank`, if given, as the run's result; write final states.
 
-        The ledger comes first: the next job completes what is missing. The result precedes states
-        that refer to it. Everything final is on the disk before it is visible. Raises FolderError,
+        The ledger comes first: the next job completes the rest. The result precedes states that
+        refer to it. Everything final is on the disk before it is visible. Raises FolderError,
         OSError.
         """
         self.check_mine()

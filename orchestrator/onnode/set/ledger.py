@@ -149,7 +149,7 @@ def append(
             if not new:
                 return head(entries)
             text, lines, number = _lines(entries, torn, new, by, world)
-            if not lease.mine:  # it stood still: what it has read may be outdated
+            if not lease.mine:  # it stood still: its reading may be outdated
                 continue
             written = lines
             if world.files.append(root / NAME, text, sync=True) != len(text):

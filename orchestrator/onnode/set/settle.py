@@ -154,7 +154,7 @@ class Settling:
         )
 
     def _publish(self, state: RunRecord) -> bool:
-        """Publish a log with the state's outcome; False without one."""
+        """Publish a log with the state's outcome; False if missing."""
         for rank, status in self._stops(state.run, state.attempt).items():
             if status and (status == "success") == (state.outcome == "success"):
                 self._folder.publish(state.run, state.attempt, rank)

@@ -29,6 +29,13 @@ def show(folder: Path, group: str) -> None:
             path.chmod(mode | (0o050 if mode & 0o100 else 0o040))
 
 
+def show_like(path: Path, folder: Path, mode: int) -> None:
+    """Give a new path its owner's `mode`, and the readers of `folder`. Raises OSError."""
+    readers = folder.stat()
+    os.chown(path, -1, readers.st_gid)
+    path.chmod(mode | mode >> 3 & readers.st_mode & 0o050 | mode >> 6 & readers.st_mode & 0o005)
+
+
 def _number(group: str) -> int:
     try:
         return grp.getgrnam(group).gr_gid
