@@ -204,7 +204,7 @@ class _Check:
                 continue
             earlier = seen[key]
             earlier.append(record)
-            context.record = record
+            context.enter(record)
             if rule.acts and not (rule.once and len(earlier) > 1):
                 if rule.before:
                     self._execute(rule.before, record, context)

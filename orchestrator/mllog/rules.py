@@ -45,6 +45,10 @@ class Context:
         self.state: dict[str, Any] = {}
         self.record: Any = None
 
+    def enter(self, record: Record) -> None:
+        """Make `record` current."""
+        self.record = record
+
 
 def is_integer(value: Any) -> bool:
     return bool(abs(round(value) - value) < 0.00001)
@@ -357,20 +361,18 @@ def _aggregate_eval_accuracy(records: list[Record]) -> None:
     """Add a record per samples_count with all metrics measured there (stable_diffusion, 5.0.0)."""
     from orchestrator.mllog.reader import Record
 
-    together: dict[Any, Record] = {}
+    first: dict[Any, Record] = {}
+    times: dict[Any, float] = {}
+    values: dict[Any, dict[Any, Any]] = {}
     for record in records:
         if record.key == "eval_accuracy" and "metric" in record.metadata:
             samples = record.metadata["samples_count"]
-            if samples not in together:
-                together[samples] = Record(
-                    record.time,
-                    "aggregated_eval_accuracy",
-                    {"samples_count": samples},
-                    {},
-                    0,
-                    record.offset,
-                    record.lines,
-                )
-            together[samples].time = max(record.time, together[samples].time)
-            together[samples].value[record.metadata["metric"]] = record.value
-    records.extend(together.values())
+            first.setdefault(samples, record)
+            times[samples] = max(record.time, times.get(samples, record.time))
+            metrics = values.setdefault(samples, {"samples_count": samples})
+            metrics[record.metadata["metric"]] = record.value
+    key = "aggregated_eval_accuracy"
+    records += [
+        Record(times[samples], key, values[samples], {}, 0, record.offset, record.lines)
+        for samples, record in first.items()
+    ]

@@ -18,6 +18,12 @@ LARGEST_DIFF = 256 << 10
 _MANIFEST = "manifest.json"
 
 
+class NoRoomError(RenderError):
+    """The file system of the bundle is full."""
+
+    exit_code = ExitCode.SET_STATE
+
+
 def write_bundle(
     files: Mapping[str, bytes], directory: Path, *, replace_edited: bool = False
 ) -> None:
@@ -35,9 +41,8 @@ def write_bundle(
         _fill(files, temp)
         _swap(temp, directory)
     except OSError as error:
-        failed = RenderError(f"cannot write the bundle to {directory}: {error.strerror}")
-        failed.exit_code = ExitCode.SET_STATE if is_full(error) else failed.exit_code
-        raise failed from error
+        kind = NoRoomError if is_full(error) else RenderError
+        raise kind(f"cannot write the bundle to {directory}: {error.strerror}") from error
     finally:
         if temp is not None:
             shutil.rmtree(temp, ignore_errors=True)
