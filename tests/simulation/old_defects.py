@@ -224,7 +224,7 @@ DEFECTS = [
         "a holder of the ledger's lock that stood still wrote what it had read before another took over",
         "508d3c0",
         LEDGER,
-        "            if not lease.mine:  # it stood still: what it has read may be outdated\n                continue\n",
+        "            if not lease.mine:  # it stood still: its reading may be outdated\n                continue\n",
         "",
         why_not="rare: a command must stand still between two of some 80 steps while a job of its set writes to the ledger",
         likely=(
