@@ -37,7 +37,7 @@ DIRECT = {
     for name in _words(
         "files.open_new records.write_bytes regular.open_regular regular.read_bytes settings.evaluate_config settings.load"
         " system.amd_gpus system.ask system.entries system.first_line system.lines system.names system.process_start"
-        " world.log"
+        " walk.FilesInside world.log"
     )
 }
 """Functions that cannot be given a world."""

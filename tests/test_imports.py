@@ -547,6 +547,7 @@ from ..kernel.events import EventLog
 from ..kernel.files import HERE, Files
 from ..kernel.records import write as write_record
 from ..kernel.system import job_state
+from ..kernel.walk import FilesInside, SetWalk
 from ..kernel.world import THIS, World
 from ..set import ledger
 from ..set.lease import Lease
@@ -560,7 +561,7 @@ PLANTED = [
     "Path('a').unlink()", "Path('a').exists()", "Path('a').is_dir()", "Path('a').glob('*')", "Path('a').stat()",
     "Path('a').rename('b')", "Path('a').replace('b')", "Path('a').iterdir()", "Path('a').resolve()", "Path('a').symlink_to('b')",
     "records.write(1, 'a')", "records.read(int, 'a')", "write_record(1, 'a')", "records.write_bytes('a', b'')",
-    "records.numbered('a')", "records.replace('a', b'')", "Lease('a', 1)", "EventLog('a')", "ledger.append('a', 1)",
+    "FilesInside('a')", "records.replace('a', b'')", "Lease('a', 1)", "EventLog('a')", "ledger.append('a', 1)",
     "ledger.read('a')", "regular.read_bytes('a')", "settings.load('a')", "job_state('1', 2)", "Folder(1, 2, '3')",
     "THIS.now()", "HERE.remove('a')", "records.read(int, 'a', HERE)", "Lease('a', 1, world=THIS)",
 ]  # fmt: skip
@@ -569,7 +570,7 @@ ALLOWED = [
     "def f(world: World = THIS, files: Files = HERE) -> None: ...", "world.now()", "world.files.exists('a')",
     "files.rename('a', 'b')", "self.files.open('a')", "files.read_bytes('a')", "records.write(1, 'a', files=world.files)",
     "records.read(int, 'a', self.files)", "Lease('a', 1, world=world)", "EventLog('a', world)", "Folder(1, 2, '3', world)",
-    "ledger.append('a', *said, world=world)", "job_state('1', 2, world.ask)", "records.numbered('a', '', 'b', files)",
+    "ledger.append('a', *said, world=world)", "job_state('1', 2, world.ask)", "SetWalk('a', files, print)",
     "records.write(1, 'a', **more)",
 ]  # fmt: skip
 

@@ -126,9 +126,8 @@ def _ledger(root: Path, args: Namespace) -> Part:
 
 def _comments(root: Path) -> list[Anchor]:
     """Return the ledger heads still in Slurm's comments on a set's jobs."""
-    from orchestrator.evidence.ledger import Anchor
+    from orchestrator.evidence.ledger import Anchor, marked
     from orchestrator.evidence.sets import SetEvidence
-    from orchestrator.onnode.set import ledger
     from orchestrator.scheduler import open_scheduler
 
     evidence = SetEvidence(root)
@@ -140,7 +139,7 @@ def _comments(root: Path) -> list[Anchor]:
     return [
         Anchor("job comment", job_id, head)
         for job_id, text in comments.items()
-        for head in ledger.marked(text)
+        for head in marked(text)
     ]
 
 

@@ -106,7 +106,11 @@ def show(
     for folder in folders:
         try:
             score = score_dir(
-                folder, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own_rules
+                folder,
+                ruleset=ruleset,
+                window=window,
+                minutes_left=minutes_left,
+                own_rules=own_rules,
             )
         except OrchestratorError as error:
             if single:
@@ -154,12 +158,10 @@ def more_runs(folder: str, score: Score, site: str | None) -> str:
 
 def against_published(folder: str, score: Score) -> list[str]:
     """Compare our set with published results of its system, benchmark and round."""
-    from os.path import join
-
-    from orchestrator.mllog.source import read_json
+    from orchestrator.mllog.source import read_description
 
     minutes = None if score.own or score.no_result else score.minutes
-    if minutes is None or not (record := read_json(join(folder, "set.json"))):
+    if minutes is None or not (record := read_description(folder)):
         return []
     from orchestrator.published import compare, of_set
 

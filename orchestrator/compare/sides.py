@@ -127,7 +127,7 @@ def _folder(directory: str, ruleset: str) -> Side:
         stand_in=score.stand_in,
         failed=sum(run.use == "bad" for run in _in_window(score)),
         dropped=score.dropped,
-        mixed=(*source.told, *_mixed(score)),
+        mixed=(*source.remarks, *_mixed(score)),
         **(_of_set(source, settings) if source.is_set else {"settings": settings}),
     )
 

@@ -139,7 +139,7 @@ def event_files(evidence: SetEvidence, job_id: str) -> list[Path]:
     """Return a job's event files, one for each group of nodes."""
     if not _plain(job_id):
         return []
-    more = evidence.findings.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
+    more = evidence.findings.walk.numbers(evidence.layout.root, f"events-{job_id}.", ".tsv")
     return [evidence.layout.events(group_name(job_id, number)) for number in (1, *more)]
 
 

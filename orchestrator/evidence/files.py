@@ -9,21 +9,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from orchestrator.onnode.kernel.records import Finding, R, numbers, read
-from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
-
-TEXT_BYTES = 4 << 20
-"""The most bytes read of a table or a text."""
-MOST_NAMES = 20_000
-"""The most names read of a folder."""
+from orchestrator.onnode.kernel.records import Finding, R, read
+from orchestrator.onnode.kernel.walk import TEXT_BYTES, FilesInside, SetWalk, problem
 
 
 class Findings(list[Finding]):
-    """Unusable files, each once."""
+    """Unusable files, each once, and the reading of files in the folder `root` ("": anywhere)."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path | str = "") -> None:
         super().__init__()
         self._known: set[Finding] = set()
+        self._files = FilesInside(root)
+        self.walk = SetWalk(root, self._files, self._note)
 
     def add(self, path: Path | str, problem: str) -> None:
         self.put(Finding(Path(path), problem))
@@ -33,9 +30,12 @@ class Findings(list[Finding]):
             self._known.add(finding)
             self.append(finding)
 
+    def _note(self, path: Path | str | os.PathLike[str], error: Exception) -> None:
+        self.put(Finding(Path(path), problem(error)))
+
     def record(self, kind: type[R], path: Path | str) -> R | None:
         """Return the record in a file; None if missing, or unusable, which is noted."""
-        record = read(kind, path)
+        record = read(kind, path, self._files)
         if isinstance(record, Finding):
             self.put(record)
             return None
@@ -43,55 +43,15 @@ class Findings(list[Finding]):
 
     def json(self, path: Path | str) -> dict[str, Any]:
         """Return the JSON object in a file, {} if missing."""
-        try:
-            value = parse(read_bytes(path))
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            self.add(path, f"cannot be read: {error.strerror or error}")
-            return {}
-        except ValueError as error:
-            self.add(path, f"is no JSON: {error}")
-            return {}
-        if not isinstance(value, dict):
-            self.add(path, "is not a JSON object")
-            return {}
-        return value
+        return self.walk.json(path)
 
     def text(self, path: Path | str, limit: int = TEXT_BYTES) -> str:
         """Return a text file, or the first `limit` bytes of a longer one."""
-        try:
-            with open_regular(path) as file:
-                content = file.read(limit + 1)
-        except (FileNotFoundError, NotADirectoryError):
-            return ""
-        except OSError as error:
-            self.add(path, f"cannot be read: {error.strerror or error}")
-            return ""
-        if len(content) > limit:
-            self.add(path, f"longer than {limit} bytes; the rest is left out")
-        return content[:limit].decode("utf-8", "replace")
+        return self.walk.text(path, limit)
 
     def names(self, folder: Path | str) -> list[str]:
         """Return the visible names in a folder, in order; [] without the folder."""
-        names: list[str] = []
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if len(names) == MOST_NAMES:
-                        self.add(folder, f"has more than {MOST_NAMES} files; the rest is left out")
-                        break
-                    if not entry.name.startswith("."):
-                        names.append(entry.name)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            self.add(folder, f"cannot be read: {error.strerror or error}")
-        return sorted(names)
-
-    def numbers(self, folder: Path | str, prefix: str = "", suffix: str = "") -> list[int]:
-        """Return the rising numbers k of the files or folders `<prefix><k><suffix>` in a folder."""
-        return numbers(self.names(folder), suffix, prefix)
+        return self.walk.names(folder)
 
 
 def is_inside(path: Path | str, folder: Path) -> bool:

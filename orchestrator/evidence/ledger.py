@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import time
 import zlib
@@ -13,10 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from orchestrator.evidence.copies import original
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import DONE
 from orchestrator.onnode.kernel.records import RunRecord, checked
-from orchestrator.onnode.kernel.regular import last_bytes, open_regular, read_bytes
+from orchestrator.onnode.kernel.regular import open_regular, read_bytes
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
 from orchestrator.scheduler.advice import SCHEDULER
@@ -30,6 +32,7 @@ ENVIRONMENT_BYTES = 16 << 20
 JOB_ID = re.compile(r"[\w.-]{1,100}")
 _PRINTED = re.compile(r"\S+ orchestrator: (\S+)$")
 """A line of the loop. Nodes' texts in such lines have other words before them."""
+_MARKED = re.compile(rf"(?<!\S){ledger.MARK}([0-9]{{1,8}}):([0-9a-f]{{64}})(?!\S)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
     different: dict[str, Mismatch] = {}
     for problem in problems:
         different.setdefault(str(problem), problem)
-    copy_of, clock = ledger.original(root, whole), tuple(_clock_steps(whole))
+    copy_of, clock = original(root, whole), tuple(_clock_steps(whole))
     return LedgerVerdict(
         ledger.head(whole), len(whole), torn, copy_of, tuple(different.values()), clock, anchors
     )
@@ -126,13 +129,25 @@ def printed(evidence: SetEvidence) -> list[Anchor]:
     anchors = list[Anchor]()
     for job in evidence.jobs:
         try:
-            text = last_bytes(evidence.layout.job_output(job.job_id), OUTPUT_BYTES)
+            text = _last_bytes(evidence.layout.job_output(job.job_id), OUTPUT_BYTES)
         except OSError:
             continue
         lines = (_PRINTED.match(line) for line in text.decode("utf-8", "replace").splitlines())
-        heads = [head for line in lines if line for head in ledger.marked(line[1])]
+        heads = [head for line in lines if line for head in marked(line[1])]
         anchors += (Anchor("job output", job.job_id, head) for head in heads)
     return anchors
+
+
+def _last_bytes(path: Path, limit: int) -> bytes:
+    """Raises OSError, also for irregular files."""
+    with open_regular(path) as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - limit, 0))
+        return file.read(limit)
+
+
+def marked(text: str) -> list[str]:
+    """Return the heads in a text marked by `ledger.mark`."""
+    return [f"{number} {sha}" for number, sha in _MARKED.findall(text)]
 
 
 def head_of(root: Path) -> str:
@@ -442,7 +457,7 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
         ):
             yield Mismatch(entry.number, file, "is shorter than the log that it was made of")
     yield from _repeated(list(_of(entries, "result")), "result", "run", "attempt", "sha256")
-    runs = evidence.findings.numbers(evidence.layout.runs)
+    runs = evidence.findings.walk.numbers(evidence.layout.runs)
     for run in runs:
         if evidence.layout.result(run).exists() and run not in said:
             yield Mismatch(

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import (
     EVALUATIONS,
+    StartStop,
     dropped_per_side,
     minutes_between,
     olympic_mean,
@@ -48,8 +49,8 @@ class Tail:
     """The content of a log so far, fed with its bytes, or made with a path, whose new bytes it
     reads.
 
-    `start_ms` is the last run_start before the first run_stop, `stop_ms` the first run_stop (0:
-    none so far), as with the referee; `status` is the last run_stop's. `rate` is the last logged
+    `start_ms` and `stop_ms` are the run's (olympic.StartStop), 0 if unknown so far; `status` is the
+    last run_stop's. `rate` is the last logged
     throughput, in samples per second; `evaluations` and `rates` are the last MOST_POINTS.
     `first_bytes`: bytes of the file's end in the first read.
     """
@@ -59,13 +60,20 @@ class Tail:
         self.evaluations: deque[float] = deque(maxlen=MOST_POINTS)
         self.rates: deque[float] = deque(maxlen=MOST_POINTS)
         self._first_bytes = first_bytes
-        self.start_ms = self.stop_ms = 0
-        self.stopped = False
+        self._times = StartStop()
         self.status = ""
         self.evaluation: Evaluation | None = None
         self.rate: float | None = None
         self._offset = -1
         self._rest = b""
+
+    @property
+    def start_ms(self) -> int:
+        return int(self._times.start or 0)
+
+    @property
+    def stop_ms(self) -> int:
+        return int(self._times.stop or 0)
 
     @property
     def minutes(self) -> float | None:
@@ -109,14 +117,10 @@ class Tail:
 
     def _take(self, record: dict[str, Any]) -> None:
         key, value, time_ms = record["key"], record.get("value"), _whole(record.get("time_ms"))
-        if key == "run_start" and not self.stopped:
-            self.start_ms = time_ms
-        elif key == "run_stop":
-            self.stopped, self.stop_ms, self.status = (
-                True,
-                self.stop_ms or time_ms,
-                status_of(record),
-            )
+        if time_ms:
+            self._times.take(key, time_ms)
+        if key == "run_stop":
+            self.status = status_of(record)
         elif key in EVALUATIONS and (number := finite(value)) is not None:
             self.evaluation = Evaluation(
                 number, _whole(record["metadata"].get("samples_count")), time_ms

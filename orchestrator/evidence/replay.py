@@ -16,18 +16,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from orchestrator.evidence.silence import recorded
 from orchestrator.onnode.kernel.events import Event, NetworkUse, Pulse, number
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
 from orchestrator.onnode.policy.experiment import judge_start
-from orchestrator.onnode.policy.hang import (
-    hung,
-    recorded,
-    silence,
-    stands_out,
-    unwanted_sockets,
-)
+from orchestrator.onnode.policy.hang import silence, stands_out, unwanted_sockets
 from orchestrator.onnode.policy.job_state import SetCounts, due, ending, fits
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
@@ -209,7 +204,7 @@ def _pulse(state: _State, event: Event) -> tuple[Any, Any]:
 def _hung(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
     pulses = {node: Pulse(*pulse) for node, pulse in about["pulses"].items()}
-    return about["reason"], state.settings and hung(pulses, state.settings)
+    return about["reason"], state.settings and silence(pulses, state.settings).verdict
 
 
 def _sockets(state: _State, event: Event) -> tuple[Any, Any]:

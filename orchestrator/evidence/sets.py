@@ -23,10 +23,8 @@ from orchestrator.onnode.kernel.records import (
     read,
 )
 from orchestrator.onnode.kernel.records import SubmissionRecord as SubmissionRecord
+from orchestrator.onnode.kernel.walk import MOST_RUNS, FilesInside
 from orchestrator.words import quoted
-
-MOST_RUNS = 9999
-MOST_ATTEMPTS = 999
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class SetEvidence:
 
     def __init__(self, root: Path) -> None:
         self.layout = Layout(root)
-        self.findings = Findings()
+        self.findings = Findings(root)
         self.record = self._record()
         jobs = self._jobs()
         self.submission = self._submission()
@@ -89,17 +87,16 @@ class SetEvidence:
         return [next(submitted) if job.job_id in asked else job for job in jobs]
 
     def _submission(self) -> SubmissionRecord | None:
-        folder = f"{self.layout.root}/submissions"
-        last = max(self.findings.numbers(folder, suffix=".json"), default=0)
-        return self.findings.record(SubmissionRecord, f"{folder}/{last}.json") if last else None
+        last = max(self.findings.walk.submissions(), default=0)
+        path = f"{self.layout.root}/submissions/{last}.json"
+        return self.findings.record(SubmissionRecord, path) if last else None
 
     @cached_property
     def submissions(self) -> list[SubmissionRecord]:
         """Return the readable submissions, first to last."""
-        numbers = self.findings.numbers(self.layout.submissions, suffix=".json")
         records = (
             self.findings.record(SubmissionRecord, self.layout.submission(number))
-            for number in numbers
+            for number in self.findings.walk.submissions()
         )
         return [record for record in records if record is not None]
 
@@ -154,9 +151,10 @@ class SetEvidence:
     def copy_of(self) -> str:
         """Return the original of a copied set, or "": a copy's jobs are the original's."""
         try:
+            from orchestrator.evidence.copies import original
             from orchestrator.onnode.set import ledger
 
-            return ledger.original(self.layout.root, ledger.read(self.layout.root)[0])
+            return original(self.layout.root, ledger.read(self.layout.root)[0])
         except OSError:
             return ""
 
@@ -208,9 +206,8 @@ class SetEvidence:
 
     def run(self, run: int) -> RunRecord | None:
         if run not in self._runs:
-            self._runs[run] = self.findings.record(
-                RunRecord, f"{self.layout.root}/runs/{run}/state.json"
-            )
+            path = f"{self.findings.walk.run(run)}/state.json"
+            self._runs[run] = self.findings.record(RunRecord, path)
         return self._runs[run]
 
     def missing(self, nexp: int) -> list[int]:
@@ -220,12 +217,12 @@ class SetEvidence:
 
     def attempts_of(self, run: int) -> list[int]:
         """Return the attempts of a run with a folder, rising."""
-        return self.findings.numbers(self.layout.run(run), "attempt_")[:MOST_ATTEMPTS]
+        return self.findings.walk.attempts(run)
 
     @cached_property
     def tried(self) -> list[tuple[int, int]]:
         """Return (run, attempt) of every attempt with a folder, in order."""
-        runs = [run for run in self.findings.numbers(self.layout.runs) if run <= MOST_RUNS]
+        runs = self.findings.walk.runs()
         return [(run, attempt) for run in runs for attempt in self.attempts_of(run)]
 
     def attempt(self, run: int, attempt: int) -> RunRecord | None:
@@ -235,10 +232,9 @@ class SetEvidence:
         """Return the nodes' records of an attempt's end, by rank."""
         key = (run, attempt)
         if key not in self._ends:
-            ranks = self.findings.numbers(self.layout.attempt(run, attempt), "node_", ".json")
             records = (
                 (k, self.findings.record(NodeRunRecord, self.layout.node_state(run, attempt, k)))
-                for k in ranks
+                for k in self.findings.walk.ranks(run, attempt, ".json")
             )
             self._ends[key] = {rank: record for rank, record in records if record is not None}
         return self._ends[key]
@@ -288,7 +284,7 @@ def going(job: JobRecord) -> list[tuple[int, int]]:
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     """Return set.json; None if missing, a Finding if it is unusable."""
     path = f"{layout.root}/set.json"
-    record = read(SetRecord, path)
+    record = read(SetRecord, path, FilesInside(layout.root))
     if not isinstance(record, SetRecord):
         record = _declared(layout) or record
     if isinstance(record, SetRecord) and not 0 <= record.nexp <= MOST_RUNS:
@@ -369,7 +365,7 @@ def _stamp(name: str) -> str:
 
 
 def _created_ms(root: Path) -> int:
-    record = read(SetRecord, f"{root}/set.json")
+    record = read(SetRecord, f"{root}/set.json", FilesInside(root))
     return record.created_ms if isinstance(record, SetRecord) else 0
 
 
@@ -379,19 +375,14 @@ def surely_settled(root: Path) -> bool:
 
     One small file for most sets instead of three: a log directory can hold a thousand sets.
     """
-    names = _json_names(f"{root}/jobs")
-    if not names or len(names) < len(_json_names(f"{root}/submissions")):
+    files = Findings(root)
+    jobs, submissions = _json_names(files, "jobs"), _json_names(files, "submissions")
+    if not jobs or len(jobs) < len(submissions):
         return False
-    jobs = (read(JobRecord, f"{root}/jobs/{name}") for name in names)
-    return all(isinstance(job, JobRecord) and job.final for job in jobs)
+    records = (files.record(JobRecord, f"{root}/jobs/{name}") for name in jobs)
+    return all(job is not None and job.final for job in records)
 
 
-def _json_names(folder: str) -> list[str]:
-    try:
-        return [
-            name
-            for name in os.listdir(folder)
-            if name.endswith(".json") and not name.startswith(".")
-        ]
-    except OSError:
-        return []
+def _json_names(files: Findings, folder: str) -> list[str]:
+    names = files.names(f"{files.walk.root}/{folder}")
+    return [name for name in names if name.endswith(".json")]

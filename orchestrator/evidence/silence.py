@@ -16,8 +16,8 @@ from pathlib import Path
 from orchestrator.evidence.events import event_files, parse_event
 from orchestrator.evidence.progress import age_s, read_end
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.events import Event, number
-from orchestrator.onnode.policy.hang import Silence, recorded
+from orchestrator.onnode.kernel.events import Event, Pulse, number
+from orchestrator.onnode.policy.hang import Silence
 from orchestrator.onnode.policy.reports import line
 
 CAUSES = ("loop_silent", "hung", "silent")
@@ -26,6 +26,16 @@ LOOP_SILENT_S = 300.0
 """Five pulses: the loop records one a minute, and NFS may show it a minute late."""
 TAIL_BYTES = 256 * 1024
 """Read at the end of an event file. A pulse has 60 bytes; a running run's nodes send little."""
+
+
+def recorded(event: Event) -> tuple[str, Silence] | None:
+    """Return attempt (`3.1`) and silence of a `pulse` event; None if damaged."""
+    attempt, *parts = event.parts
+    numbers = [value for part in parts if (value := number(part)) is not None and value >= 0]
+    if len(parts) != 6 or len(numbers) != 6:
+        return None
+    limit_ms, unheard, *pulse = numbers
+    return attempt, Silence(Pulse(*pulse), limit_ms, unheard)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.mllog_tail import lines
-from orchestrator.onnode.kernel.records import numbered
 from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.walk import FilesInside, SetWalk
 
 _EDGE = 1024 * 1024
 _OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
@@ -17,7 +17,8 @@ _OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
 
 def training_log(layout: Layout, run: int, attempt: int) -> Path:
     """Return the logging node's log: rank 0 if it has logged, or no node has yet."""
-    ranks = [0, *numbered(layout.attempt(run, attempt), ".log", "node_")]
+    walk = SetWalk(layout.root, FilesInside(layout.root), lambda *_: None)
+    ranks = [0, *walk.ranks(run, attempt, ".log")]
     logs = [layout.node_log(run, attempt, rank) for rank in ranks]
     return next(filter(_has_progress, logs), logs[0])
 

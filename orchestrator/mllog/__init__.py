@@ -1,4 +1,4 @@
-"""Reading MLLOG bytes, compliance, reference convergence points and scores. Standard library only.
+"""MLLOG, compliance, reference convergence points and scores. Standard library.
 
 from orchestrator.mllog.reader import read_log  # one log: times, evaluations, seeds, damage
 from orchestrator.mllog.score import score_dir  # folder of logs or set folder -> score and reasons

@@ -1,6 +1,6 @@
-"""A log's bytes in blocks that end at a line end, in constant memory, for any size and content.
+"""A log's bytes in blocks of whole lines, in constant memory.
 
-Line ends are those of the referee's text mode: a line feed, a carriage return, or both.
+Lines end as in the referee's text mode: by a line feed, a carriage return, or both.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 TOKEN = b":::MLLOG "
 BLOCK = 1 << 20
 LONGEST_LINE = 4 << 20
-"""A longer line is cut: text before its last record is dropped; a longer record is damage."""
+"""A longer line loses the text before its last record; a longer record is damage."""
 MOST_BYTES = 1 << 30
 """A submission takes logs of 50 MB (submission/names.py)."""
 
 
 def open_log(path: str) -> Stream:
-    """Open a log, through gzip for a name in .gz. Raises OSError, also for special files and files
-    longer than any log."""
+    """Open a log, through gzip for a name in .gz. Raises OSError, also for special or too long
+    files."""
     if path.endswith(".gz"):
         import gzip
 
@@ -50,8 +50,8 @@ def blocks(stream: Stream, size: int = BLOCK) -> Iterator[tuple[int, bytes, int,
     """Yield (file offset of data[0], data, start, end): data[start:end] are whole lines; the last
     may lack its end.
 
-    Lines cut by a read become small blocks, so that big blocks are never copied. Raises OSError
-    beyond MOST_BYTES: a compressed log does not reveal its length.
+    Lines cut by a read become small blocks: big blocks are never copied. Raises OSError beyond
+    MOST_BYTES: compressed logs hide their length.
     """
     offset, carry = 0, b""
     while data := stream.read(size):
@@ -88,7 +88,7 @@ def _first_end(data: bytes, carry: bytes) -> int:
 
 
 def _essential(line: bytes) -> bytes:
-    """Return an unfinished line from its last token on, or from a possible start of a token."""
+    """Return an unfinished line from its last token, or a possible start of a token, on."""
     start = line.rfind(TOKEN)
     if start < 0:
         return line[-len(TOKEN) :]

@@ -1,9 +1,9 @@
-"""The verdict of the referee's compliance checker on one log, with lines and explanations.
+"""The verdict of the referee's compliance checker on a log, with explanations.
 
 The order is the referee's (mlperf_logging/compliance_checker/mlp_compliance): the config `common`,
 then `<division>_common`, then `<division>_<benchmark>`, each a pass over all records with its own
-state. A config that redefines a key withdraws earlier findings about that key: so a benchmark's
-rules override the common rules, and that decides submissions.
+state. A config that redefines a key withdraws earlier findings about it: a benchmark's rules
+override the common rules, which decides submissions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FATAL = "fatal"
 """The referee stops with a traceback at such a file: it scores nothing in that folder."""
 
 MOST_PER_RULE = 10
-"""Findings for a rule of a key in a file; the last counts the rest."""
+"""Most findings for a rule of a key in a file; the last counts the rest."""
 MORE = " (and in more lines)"
 
 
@@ -95,7 +95,7 @@ class _Check:
         self.records = list(log.records)
         self.queue: list[str] = []
         self.keyed: dict[str, list[LogFinding]] = {}
-        """Findings that a later config withdraws when it defines the key again."""
+        """A later config that defines the key again withdraws them."""
         self.lasting: list[LogFinding] = []
         self.warnings: list[LogFinding] = []
         self.places: dict[LogFinding, Record | Damage] = {}
@@ -194,8 +194,7 @@ class _Check:
     def _walk(
         self, config: Config, context: Context, seen: dict[str, list[Record]]
     ) -> dict[str, int]:
-        """Apply the rules in file order; return how often each key's "at least one" rule was
-        met."""
+        """Apply the rules in file order; return how often each "at least one" rule was met."""
         met: dict[str, int] = {}
         rules = config.keys
         for record in self.records:
@@ -205,7 +204,7 @@ class _Check:
                 continue
             earlier = seen[key]
             earlier.append(record)
-            context.record = record
+            context.enter(record)
             if rule.acts and not (rule.once and len(earlier) > 1):
                 if rule.before:
                     self._execute(rule.before, record, context)
@@ -260,10 +259,10 @@ class _Check:
     def _count(self, config: Config, seen: dict[str, list[Record]]) -> None:
         reported: set[frozenset[str]] = set()
         for key, rule in config.keys.items():
-            found = seen[key]
+            records = seen[key]
             if rule.required == "EXACTLY_ONE":
-                if len(found) != 1:
-                    self._not_once(rule, found)
+                if len(records) != 1:
+                    self._not_once(rule, records)
             elif rule.others:
                 alternatives = frozenset([key, *rule.others])
                 if alternatives not in reported and not any(seen[other] for other in alternatives):
@@ -273,20 +272,20 @@ class _Check:
                         )
                     )
                 reported.add(alternatives)
-            elif len(found) < rule.least:
-                often = "once" if rule.least == 1 else f"{rule.least} times, not {len(found)}"
+            elif len(records) < rule.least:
+                often = "once" if rule.least == 1 else f"{rule.least} times, not {len(records)}"
                 self._missing(rule, f"it must be logged at least {often}")
 
-    def _not_once(self, rule: KeyRule, found: list[Record]) -> None:
-        if not found:
+    def _not_once(self, rule: KeyRule, records: list[Record]) -> None:
+        if not records:
             self._missing(rule, "it must be logged exactly once")
-        elif all(record.value == found[0].value for record in found):
-            message = f"logged {len(found)} times with the same value; once is enough"
+        elif all(record.value == records[0].value for record in records):
+            message = f"logged {len(records)} times with the same value; once is enough"
             self.warnings.append(
-                self._finding(found[1], rule.name, rule.required, message, WARNING)
+                self._finding(records[1], rule.name, rule.required, message, WARNING)
             )
         else:
-            self._keyed(found[1], rule.required, words.different_values(self.log, found))
+            self._keyed(records[1], rule.required, words.different_values(self.log, records))
 
     def _missing(self, rule: KeyRule, why: str) -> None:
         finding = LogFinding(

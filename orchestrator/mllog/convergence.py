@@ -1,8 +1,8 @@
 """The referee's RCP test reads one log differently from its compliance checker.
 
-Source: rcp_checker.read_submission_file. It searches the text of each record in file order, so a
-record counts as an evaluation if `eval_accuracy` appears anywhere in it, and the benchmark must be
-logged before the evaluations. If it would end with a traceback, `refused` has the reason.
+Source: rcp_checker.read_submission_file. It searches the text of each record in file order: a
+record with `eval_accuracy` anywhere in it counts as an evaluation, and the benchmark must come
+before the evaluations. `refused` has the reason if the test would end with a traceback.
 """
 
 from __future__ import annotations
@@ -94,8 +94,7 @@ def _take(state: Convergence, entry: Record | Damage) -> None:
 
 
 def _member(entry: Record | Damage, name: str) -> Any:
-    """Return a record's member; of a damaged record (its time is no number) only the requested
-    members must exist."""
+    """Return a record's member; a damaged record (its time is no number) may lack the others."""
     return getattr(entry, name) if isinstance(entry, Record) else entry.json[name]
 
 

@@ -1,8 +1,7 @@
-"""The logs of a set compared with its environment and its descriptor.
+"""A set's logs compared with its environment and descriptor.
 
 The bundle's `workload.json` maps keys of the log to variables (values in `environment.sh`) and
-facts of the descriptor. Differences do not change a score: the rules know neither. Either the code
-ignored a value, or somebody replaced the descriptor's.
+facts of the descriptor. Differences do not change a score: the rules know neither.
 """
 
 from __future__ import annotations
@@ -46,54 +45,51 @@ def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFind
     """Return the differences, a finding for all runs with the same value."""
     entries = source.workload.get("logged")
     expected = (
-        [Expected(one) for one in entries if isinstance(one, dict)]
+        [Expected(entry) for entry in entries if isinstance(entry, dict)]
         if isinstance(entries, list)
         else []
     )
     if not expected:
         return []
     environment = _environment(os.path.join(source.directory, "environment.sh"))
-    told: dict[tuple[str, str], list[tuple[RunFile, Log, Record]]] = {}
+    differing: dict[tuple[str, str], list[tuple[RunFile, Log, Record]]] = {}
     for run, log in logs:
         given = {**environment, SEED: "" if run.seed is None else str(run.seed)}
-        for one in expected:
-            for record, text in _compare(one, log, given):
-                told.setdefault((one.key, text), []).append((run, log, record))
-    return [_finding(key, text, found, len(logs)) for (key, text), found in told.items()]
+        for entry in expected:
+            for record, text in _compare(entry, log, given):
+                differing.setdefault((entry.key, text), []).append((run, log, record))
+    return [_finding(key, text, records, len(logs)) for (key, text), records in differing.items()]
 
 
 def _finding(
-    key: str, text: str, found: list[tuple[RunFile, Log, Record]], runs: int
+    key: str, text: str, records: list[tuple[RunFile, Log, Record]], runs: int
 ) -> LogFinding:
-    run, log, record = found[0]
-    share = "" if len(found) == runs == 1 else f" (in {len(found)} of {count(runs, 'run')})"
+    run, log, record = records[0]
+    share = "" if len(records) == runs == 1 else f" (in {len(records)} of {count(runs, 'run')})"
     return LogFinding(run.name, log.line(record), key, "described", f"{text}{share}", DIFFERS)
 
 
-def _compare(one: Expected, log: Log, given: dict[str, str]) -> list[tuple[Record, str]]:
-    """Return the key's record with each difference in words; [] if it is not logged."""
-    record = log.last(one.key)
+def _compare(entry: Expected, log: Log, given: dict[str, str]) -> list[tuple[Record, str]]:
+    """Return the key's record with each difference; [] if it is not logged."""
+    record = log.last(entry.key)
     if record is None:
         return []
-    found = []
-    value = given.get(one.variable, "")
+    misfits = []
+    value = given.get(entry.variable, "")
     if value and not any(
-        _same(each.value, one.form.replace("{}", value)) for each in log.with_key(one.key)
+        _same(each.value, entry.form.replace("{}", value)) for each in log.with_key(entry.key)
     ):
         said = (
             "the run was given the seed "
-            if one.variable == SEED
-            else f"the environment says {one.variable}="
+            if entry.variable == SEED
+            else f"the environment says {entry.variable}="
         )
-        found.append((record, f"logged is {_short(record.value)}, and {said}{_short(value)}"))
-    if one.value and not any(_same(each.value, one.value) for each in log.with_key(one.key)):
-        found.append(
-            (
-                record,
-                f"logged is {_short(record.value)}, and the descriptor says {one.fact} {one.value}",
-            )
-        )
-    return found
+        misfits.append((record, f"logged is {_short(record.value)}, and {said}{_short(value)}"))
+    if entry.value and not any(_same(each.value, entry.value) for each in log.with_key(entry.key)):
+        logged = _short(record.value)
+        text = f"logged is {logged}, and the descriptor says {entry.fact} {entry.value}"
+        misfits.append((record, text))
+    return misfits
 
 
 def _short(value: Any) -> str:

@@ -1,17 +1,16 @@
-"""Check that a set's runs are one experiment: equal bundle, image and content of the containers.
+"""Check that a set's runs had equal bundles, images and contents of containers.
 
-Reads each run's start.tsv and the member `inside` of its state. Older sets lack the content; a
-missing value is no difference.
+Reads each run's start.tsv and the member `inside` of its state. A missing value is no difference:
+older sets lack the content.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from orchestrator.mllog.compliance import LogFinding
-from orchestrator.mllog.source import Source, file_names, read_json
-from orchestrator.onnode.kernel.regular import read_bytes
+from orchestrator.mllog.source import Source, file_names
+from orchestrator.onnode.kernel.walk import SetWalk
 from orchestrator.onnode.policy.experiment import (
     ALL,
     INSIDE,
@@ -33,36 +32,36 @@ Places = dict[tuple[str, str], dict[int, tuple[str, ...]]]
 
 
 def changes(source: Source) -> list[LogFinding]:
-    """Return a finding for each value that most runs or nodes do not have."""
+    """Return a finding for each unusual value."""
     files = {run.number: run.name for run in source.files if run.number is not None}
     places: Places = {}
     for number in files:
-        for field, value, nodes in _values(source.directory, number):
+        for field, value, nodes in _values(source.walk, number):
             places.setdefault((field, value), {})[number] = nodes
-    found = []
+    findings = []
     for field in dict.fromkeys(field for field, _ in places):
         values = {value: runs for (name, value), runs in places.items() if name == field}
         usual = max(values, key=lambda value: _weight(values[value]))
         for value, runs in values.items():
             if value != usual:
-                text = _sentence(source.directory, field, value, usual, runs, values[usual])
+                text = _sentence(source.walk, field, value, usual, runs, values[usual])
                 key = field.removeprefix("end ")
-                found.append(LogFinding(files[min(runs)], 0, key, "experiment", text, DIFFERS))
-    return found + _edits(source, files)
+                findings.append(LogFinding(files[min(runs)], 0, key, "experiment", text, DIFFERS))
+    return findings + _edits(source, files)
 
 
 def _edits(source: Source, files: dict[int, str]) -> list[LogFinding]:
     states: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for run, edits in source.edits.items():
         states.setdefault(tuple(sorted(edits.items())), []).append(run)
-    found = []
+    findings = []
     usual = max(states, key=lambda state: len(states[state]), default=())
     for state, runs in states.items():
         if state != usual:
             names = file_names({**dict(state), **dict(usual)})
             text = f"was edited between {runs_text(runs)} and {runs_text(states[usual])}: {names}"
-            found.append(LogFinding(files[min(runs)], 0, "bundle", "experiment", text, DIFFERS))
-    return found
+            findings.append(LogFinding(files[min(runs)], 0, "bundle", "experiment", text, DIFFERS))
+    return findings
 
 
 def _weight(runs: dict[int, tuple[str, ...]]) -> float:
@@ -70,22 +69,19 @@ def _weight(runs: dict[int, tuple[str, ...]]) -> float:
     return sum(0.5 if nodes else 1.0 for nodes in runs.values())
 
 
-def _values(directory: str, number: int) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield field, value and nodes of the run's counting attempt, at its start and (`end FIELD`)
-    at its end."""
-    folder = os.path.join(directory, "runs", str(number))
-    state = read_json(os.path.join(folder, "state.json"))
+def _values(walk: SetWalk, number: int) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield field, value and nodes of the counting attempt, at its start and (`end FIELD`) its
+    end."""
+    folder = walk.run(number)
+    state = walk.json(f"{folder}/state.json")
     named = state.get("nodes")
     nodes = [str(node) for node in named] if isinstance(named, list) else []
-    path = os.path.join(folder, f"attempt_{state.get('attempt')}", "start.tsv")
-    try:
-        start = parse_facts(read_bytes(path, _LARGEST).decode("utf-8", "replace"))
-    except OSError:
-        start = {}
+    start = parse_facts(walk.text(f"{folder}/attempt_{state.get('attempt')}/start.tsv", _LARGEST))
     inside = state.get("inside")
     end = of_run(inside) if isinstance(inside, dict) else {}
     facts = {name: values for name, values in start.items() if name == "image"}
-    for field, values in [*facts.items(), *((f"end {name}", one) for name, one in end.items())]:
+    facts.update({f"end {name}": values for name, values in end.items()})
+    for field, values in facts.items():
         by_value: dict[str, list[str]] = {}
         for node in nodes or [ALL]:
             if value := values.get(node) or values.get(ALL):
@@ -95,7 +91,7 @@ def _values(directory: str, number: int) -> Iterator[tuple[str, str, tuple[str, 
 
 
 def _sentence(
-    directory: str,
+    walk: SetWalk,
     field: str,
     value: str,
     usual: str,
@@ -111,20 +107,19 @@ def _sentence(
         f"{label(name)} {value[:_SHOWN]}{when} {runs_text(list(runs))}{where}, "
         f"{usual[:_SHOWN]} in {elsewhere}"
     )
-    detail = difference_of(directory, name, usual, value)
+    detail = difference_of(walk, name, usual, value)
     return f"{text}: {detail}" if detail else text
 
 
-def difference_of(directory: str, field: str, old: str, new: str) -> str:
-    """Return the differences between the lists of two values; "" if not recorded."""
+def difference_of(walk: SetWalk, field: str, old: str, new: str) -> str:
+    """Return the differences between two values' lists; "" if not recorded."""
     part = field.removeprefix(INSIDE)
     lists = []
     for value in (old, new):
         if part == field or not value.isalnum():
             return ""
-        try:
-            path = os.path.join(directory, "inside", f"{part}-{value}.tsv")
-            lists.append(read_bytes(path, _LARGEST_LIST).decode("utf-8", "replace"))
-        except (OSError, ValueError):
+        path = f"{walk.root}/inside/{part}-{value}.tsv"
+        if not walk.has_file(path):
             return ""
+        lists.append(walk.text(path, _LARGEST_LIST))
     return list_differences(*lists)

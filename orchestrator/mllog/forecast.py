@@ -1,10 +1,10 @@
-"""The outlook of an unfinished set: range of its score, chance to pass RCP, affordable failures.
+"""The outlook of an unfinished set: its score, chance to pass RCP, affordable failures.
 
-The missing runs are drawn 1,000 times: with a weight of four runs from the reference's own sample
-counts (scaled to this batch size), else from the runs so far, drawn runs included (a Pólya urn: a
-few runs leave much open, many little). A run's time is its samples times the time per sample of a
-finished run, with half a percent of spread, a common drift, and sometimes a slow node's. The draws
-are seeded: the same runs give the same forecast.
+The missing runs are drawn 1,000 times from the reference's sample counts (scaled to this batch
+size, with a weight of four runs) and from the runs so far, drawn runs included (a Pólya urn: a few
+runs leave much open, many little). A run's time is its samples times a finished run's time per
+sample, with half a percent of spread, a common drift, and sometimes a slow node. Seeded draws: the
+same runs give the same forecast.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ DRAWS = 1000
 REFERENCE_WEIGHT = 4.0
 SPREAD = 0.005
 DRIFT = 0.012
-"""Relative spread that all missing runs share: another day, other nodes, other load."""
+"""Relative spread that all missing runs share: another day, nodes, load."""
 SLOW_SHARE = 0.03
 """Share of missing runs on a slower node or network, by up to SLOW_BY."""
 SLOW_BY = 0.15
 FALLBACK_SPREAD = 0.12
-"""Relative spread of samples to converge without a reference: about that of the published
-tables."""
+"""Relative spread of samples to converge without a reference, as in published tables."""
 
 
 def forecast(score: Score, minutes_left: float | None = None) -> dict[str, Any]:
-    """Return the outlook of a set with missing runs, with its `text` as sentences."""
+    """Return the outlook of a set with missing runs, and its `text`."""
     good = [run for run in score.runs if run.use != "bad" and run.minutes is not None]
     failed = len(score.runs) - len(good)
     missing = score.runs_required - len(score.runs)
@@ -94,7 +93,7 @@ class _Urn:
         ] or [1.0]
         self.table = _table(score) if counted else None
         self.reference = _reference(score.batch_size, self.table) or _spread_around(self.counts)
-        # A submission's own mean may differ from the reference's; the finished runs show how much.
+        # The finished runs show how far a submission's mean differs from the reference's.
         centre = sum(self.reference) / len(self.reference)
         shift = sum(self.counts) / len(self.counts) / centre
         weight = len(self.counts) / (len(self.counts) + REFERENCE_WEIGHT)
@@ -104,8 +103,8 @@ class _Urn:
         """Return (samples, minutes) of missing runs."""
         counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
         for _ in range(number):
-            own = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
-            counts.append(chance.choice(counts if own else self.reference))
+            is_known = chance.random() * (len(counts) + REFERENCE_WEIGHT) < len(counts)
+            counts.append(chance.choice(counts if is_known else self.reference))
             rate = chance.choice(self.rates) * drift * (1 + chance.gauss(0, SPREAD))
             if chance.random() < SLOW_SHARE:
                 rate *= 1 + chance.random() * SLOW_BY
@@ -124,7 +123,7 @@ def _reference(batch_size: Any, points: RcpTable | None) -> list[float]:
         point = points.point(batch_size)[0] if points else None
     except TypeError:
         return []
-    # 19 quantiles of a normal distribution with the point's mean and deviation.
+    # 19 normal quantiles with the point's mean and deviation.
     return [point.mean + point.stdev * quantile for quantile in _QUANTILES] if point else []
 
 
@@ -160,7 +159,7 @@ _QUANTILES = (
 def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict[str, Any]:
     urn, chance = _Urn(score, good), random.Random(len(score.runs))
     if len(good) == 1 and urn.table is None:
-        return {}  # a single run shows no spread, and there are no reference points that do
+        return {}  # a single run shows no spread, and no reference point does
     seen = [float(run.minutes or 0.0) for run in good]
     seen_samples = [FAILED if run.samples is None else run.samples for run in score.runs]
     outcomes, passes = [], 0
@@ -207,13 +206,13 @@ def _rcp(score: Score, urn: _Urn, samples: list[Any], failed: int) -> tuple[floa
 def _fit(
     score: Score, good: list[RunScore], missing: int, minutes_left: float | None
 ) -> dict[str, Any]:
-    """Return the time for the missing runs, pauses included, and whether it fits."""
+    """Return the missing runs' time, with pauses, and whether it fits."""
     if not good:
         return {}
     begins = sorted(run.start for run in good if run.start is not None)
     each = sum(run.minutes or 0.0 for run in good) / len(good)
     gaps = sorted((later - earlier) / 60000 for earlier, later in pairwise(begins))
-    # From start to start includes the time between runs; the median ignores pauses of days.
+    # From start to start: with the time between runs. The median ignores pauses of days.
     cycle = max(each, gaps[len(gaps) // 2]) if gaps else each
     needed = -(-missing // _at_once(good)) * cycle
     answer: dict[str, Any] = {"minutes_per_run": each, "minutes_needed": needed}

@@ -1,7 +1,7 @@
 """Rules of rounds without built-in rules, from the installed mlperf-logging.
 
-Before any use, the built-in rounds are made from the same package and compared with the shipped
-data: a package that this translation does not understand is refused.
+Before any use, the built-in rounds are made from that package and compared with the shipped data: a
+package unknown to this translation is refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _EQUAL: list[str] = []
 
 
 def installed_rounds() -> tuple[str, ...]:
-    """Return the rounds that only the installed mlperf-logging has, oldest first; () without it.
-    Imports nothing of it."""
+    """Return the rounds of the installed mlperf-logging alone, oldest first; () without it. Imports
+    nothing of it."""
     folder = _folder()
     if folder is None:
         return ()
@@ -45,7 +45,7 @@ def installed_rounds() -> tuple[str, ...]:
 def made(kind: str, ruleset: str) -> dict[str, Any]:
     """Return a round's data of `kind` ("rules", "rcp"), made from the installed package.
 
-    Raises InputError if the package lacks the round, or does not give the built-in rounds.
+    Raises InputError if it lacks the round, or gives other built-in rounds.
     """
     if ruleset not in installed_rounds():
         raise InputError(f"there are no rules for round {ruleset!r} here", hint=how_to_get(ruleset))
@@ -133,7 +133,7 @@ def _folder() -> Path | None:
 
 
 def _differences(ours: Any, theirs: Any, where: str = "") -> list[str]:
-    """Return differing members with their path, but not the package that they are from."""
+    """Return differing members with their paths, except the package's name."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         return [
             line

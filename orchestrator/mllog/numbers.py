@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def finite(value: Any) -> float | None:
-    """Return a finite number; None for another value, also for one that no float holds."""
+    """Return a finite number; None for another value, or beyond all floats."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:

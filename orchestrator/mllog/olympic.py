@@ -1,6 +1,6 @@
-"""Outcomes, keys and olympic means, shared by scoring and the views of unfinished sets.
+"""Outcomes, keys, times to train and olympic means, for scoring and views of unfinished sets.
 
-Own mean and median: Python's `statistics` loads fractions and decimals.
+Not `statistics`, which loads fractions and decimals.
 """
 
 from __future__ import annotations
@@ -10,11 +10,37 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 LOST = ("infrastructure", "interrupted")
-"""Outcomes of attempts that prove nothing about convergence: kept, and not scored."""
+"""Outcomes of attempts that prove nothing about convergence: not scored."""
 DONE = ("success", "not_converged")
 """Outcomes of attempts that count."""
 EVALUATIONS = ("eval_accuracy", "eval_error")
 """Keys of an evaluation."""
+
+
+class StartStop:
+    """A run's start and stop by its records in file order, in Unix milliseconds; None if unknown.
+
+    The last `run_start` and the last `run_stop` count until both are known. Source:
+    result_summarizer, _query_run_start_stop.
+    """
+
+    __slots__ = ("start", "stop")
+
+    def __init__(self) -> None:
+        self.start: float | None = None
+        self.stop: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.start is not None and self.stop is not None
+
+    def take(self, key: object, time_ms: float) -> None:
+        if self.is_known:
+            return
+        if key == "run_start":
+            self.start = time_ms
+        elif key == "run_stop":
+            self.stop = time_ms
 
 
 def mean(values: Collection[float]) -> float:
@@ -34,14 +60,12 @@ def dropped_per_side(benchmark: object) -> int:
 
 
 def kept(values: list[float], failed: int = 0, dropped: int = 1) -> list[float]:
-    """Return sorted `values` without the `dropped` smallest and largest; a failed run counts as
-    largest."""
+    """Return sorted `values` without `dropped` on each side; a failed run counts as largest."""
     return sorted(values)[dropped : len(values) - max(0, dropped - failed)]
 
 
 def minutes_between(start_ms: float, stop_ms: float) -> float:
-    """Return a time to train, divided as MLCommons' result_summarizer does: every view then rounds
-    the same score alike."""
+    """Return a time to train, divided as in MLCommons' result_summarizer: all views round alike."""
     return (stop_ms - start_ms) / 60 / 1000
 
 
@@ -49,9 +73,8 @@ def olympic_mean(times: list[float], failed: int = 0, dropped: int = 1) -> float
     """Return the mean of `times` without the `dropped` fastest and slowest; a failed run counts as
     slowest.
 
-    For any number of runs, so also the projection of an unfinished set. None if nothing is left
-    (below three runs with one dropped on each side) or more runs failed than can be dropped.
-    Source: result_summarizer, _compute_olympic_average.
+    None if nothing is left (below three runs with one dropped on each side) or more runs failed
+    than can be dropped. Source: result_summarizer, _compute_olympic_average.
     """
     if failed > dropped:
         return None

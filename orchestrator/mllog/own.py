@@ -1,9 +1,8 @@
 """Scoring by a workload's own rules, if it is no MLPerf benchmark.
 
-A run counts if its log has a start and an end, `run_stop` with success, and an evaluation that
-reached the target. Every run logs a seed, all different. The score is the runs' olympic mean; one
-bad run is allowed. There is no RCP test and no compliance check; such a set cannot be submitted to
-MLPerf.
+A run counts with a start, `run_stop` with success, and an evaluation that reached the target. All
+seeds are logged and different. The score is the olympic mean; one bad run is allowed. Without RCP
+test and compliance check, such a set cannot be submitted to MLPerf.
 """
 
 from __future__ import annotations
@@ -128,21 +127,23 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
     ) -> LogFinding:
         return LogFinding(run.name, log.line(record) if record else 0, key, rule, message, severity)
 
-    found = [
+    findings = [
         LogFinding(run.name, log.line(damage), "", "records", damage.message, WARNING)
         for damage in log.damage[:10]
     ]
     named = log.last("submission_benchmark")
     if rules.benchmark and named and named.value != rules.benchmark:
         message = f"the log is of {named.value!r}, and the workload of {rules.benchmark!r}"
-        found.append(finding("submission_benchmark", "benchmark", message, named))
+        findings.append(finding("submission_benchmark", "benchmark", message, named))
     stop = log.last("run_stop")
     if log.minutes is None:
-        found.append(finding("run_stop", "logged", "`run_start` or `run_stop` is missing"))
+        findings.append(finding("run_stop", "logged", "`run_start` or `run_stop` is missing"))
     elif not 0 < log.minutes < math.inf:
-        found.append(finding("run_stop", "time", f"the run took {log.minutes:.2f} minutes", stop))
+        findings.append(
+            finding("run_stop", "time", f"the run took {log.minutes:.2f} minutes", stop)
+        )
     elif log.status != "success":
-        found.append(
+        findings.append(
             finding("run_stop", "status", f"the run ended with status {log.status!r}", stop)
         )
     elif rules.target is not None and not any(
@@ -152,8 +153,8 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
             f"the run says success, and no evaluation reached the target ({rules.goal}): "
             f"{_best(log, rules)}"
         )
-        found.append(finding("eval_accuracy", "target", message, stop))
-    return Compliance(found)
+        findings.append(finding("eval_accuracy", "target", message, stop))
+    return Compliance(findings)
 
 
 def _best(log: Log, rules: OwnRules) -> str:
@@ -164,22 +165,22 @@ def _best(log: Log, rules: OwnRules) -> str:
 
 
 def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
-    """Check (file, seed) of a set: every run logs a seed, all different."""
-    found: list[LogFinding] = []
+    """Check (file, seed) of a set."""
+    findings: list[LogFinding] = []
     taken: dict[str, str] = {}
     for file, seed in seeds:
         if seed is None:
-            found.append(
+            findings.append(
                 LogFinding(file, 0, "seed", "logged", "no `seed` is logged; every run must log one")
             )
             continue
         other = taken.setdefault(repr(seed), file)
         if other != file:
             message = f"seed {str(seed)[:40]} is already logged in {other}"
-            found.append(LogFinding(file, 0, "seed", "unique", message))
-    return found
+            findings.append(LogFinding(file, 0, "seed", "unique", message))
+    return findings
 
 
 def own_runs_required(rules: OwnRules, runs: int, planned: Any) -> int:
-    """Return a set's size: all planned or existing runs, at least the required number."""
+    """Return a set's size: the planned or existing runs, at least the required number."""
     return max(rules.runs_required, runs, planned if isinstance(planned, int) else 0)

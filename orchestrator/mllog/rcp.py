@@ -1,8 +1,8 @@
 """Reference convergence points: does a set need as many samples as the reference needs?
 
-Source of every rule: mlperf_logging/rcp_checker/rcp_checker.py. If its code and the written rules
-disagree, the code decides submissions, so this follows the code: the standard deviation is taken
-over the whole list of reference runs, the mean over the list without its smallest and largest.
+Source of every rule: mlperf_logging/rcp_checker/rcp_checker.py. Its code, not the written rules,
+decides submissions: the standard deviation is that of all reference runs, the mean that without the
+smallest and largest.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FAILED = 1e9
 """Samples to converge of a run that did not converge."""
 
 TOLERANCE = 0.0001
-"""Width at which the referee's bisection for the smallest acceptable mean ends."""
+"""Width at which the referee's bisection for the limit ends."""
 
 RELAXED = {"llama31_405b": 46080}
-"""Samples that the referee takes off the smallest acceptable mean (rounds 5.0.0 and later)."""
+"""Samples that the referee subtracts from the limit (rounds 5.0.0 and later)."""
 
 
 EXACT, BETWEEN = "RCP found", "RCP Interpolation"
@@ -44,8 +44,8 @@ class Point:
 
 
 class RcpResult:
-    """Outcome of the test. `point` is the set's reference, `factor` the referee's normalisation
-    factor (for a passing set only). `refused`: the referee ends with a traceback instead."""
+    """Outcome of the test. `point`: the set's reference; `factor`: of normalisation, for a passing
+    set; `refused`: the referee ends with a traceback."""
 
     __slots__ = ("factor", "message", "passed", "point", "refused", "submission_mean")
 
@@ -67,8 +67,7 @@ class RcpResult:
 
     @property
     def verdict(self) -> str:
-        """Return `passed (reference convergence point of batch size 2048)`, or the referee's
-        words."""
+        """`passed (reference convergence point of batch size 2048)`, or the referee's text."""
         word = "passed" if self.passed else "failed"
         if self.point is None or self.message not in (EXACT, BETWEEN):
             return f"{word} ({self.message})"
@@ -91,7 +90,7 @@ class RcpResult:
 
 
 class RcpTable:
-    """A benchmark's reference points in a round: all, and those left after pruning."""
+    """A benchmark's reference points in a round: all, and the pruned list."""
 
     def __init__(
         self, benchmark: str, raw: list[list[Any]], runs: int, t95: dict[str, float]
@@ -115,8 +114,8 @@ class RcpTable:
         """Return the smallest mean that a one-sided t-test at 0.05 does not distinguish from the
         reference's.
 
-        The referee bisects from (0, mean) down to a width of 1e-4; the same bisection with the
-        closed form of its test gives the same number, and so the same verdict right at the limit.
+        The referee's bisection from (0, mean) down to a width of 1e-4, with its test's closed form:
+        the same verdict right at the limit.
         """
         if stdev == 0:
             return mean
@@ -158,9 +157,8 @@ class RcpTable:
         return kept
 
     def check(self, batch_size: Any, samples: list[Any] | None) -> RcpResult:
-        """Test a set: its batch size, and each run's samples to converge (FAILED for a failed run);
-        `samples` is None if more runs failed than may. Never raises: `refused` covers the
-        referee's own failures."""
+        """Test a set's batch size and samples to converge (FAILED for a failed run; None if too
+        many runs failed). Never raises: `refused` covers the referee's own failures."""
         if batch_size == -1:
             return RcpResult(False, "Could not detect global_batch_size")
         if samples is None:

@@ -1,9 +1,9 @@
-"""One pass over a log's bytes: every relevant record, in file order, and all damage.
+"""One pass over a log: every relevant record, in file order, and all damage.
 
-The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the token
-`:::MLLOG ` may appear anywhere in a line, the LAST token of a line counts, and the text behind it,
-stripped of white space, must be one JSON value. Text is Latin-1, so no byte can fail. `read_log`
-never raises on any content, only if a file cannot be opened or read.
+The rules of a record are the referee's (mlperf_logging/compliance_checker/mlp_parser): the LAST
+token `:::MLLOG ` of a line counts, wherever it is, and the text behind it, stripped of white space,
+must be one JSON value. Text is Latin-1, so no byte can fail. `read_log` raises only if a file
+cannot be opened or read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.olympic import EVALUATIONS, minutes_between
+from orchestrator.mllog.olympic import EVALUATIONS, StartStop, minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 DENSE = 1024
-"""A block whose first 16 KiB hold a record per this many bytes is cut at the tokens, others are
-searched for them."""
+"""A block with a record per this many bytes of its first 16 KiB is cut at the tokens; others are
+searched."""
 MANY = 400
-"""Records of a dense block that make learning shapes worthwhile."""
+"""Records of a dense block that pay for learning shapes."""
 
 # The referee's RCP test searches the text of every record for these words, whatever its key.
 EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
@@ -58,7 +58,7 @@ class Record:
         key: Any,
         value: Any,
         metadata: Any,
-        words: int,
+        flags: int,
         offset: int,
         lines: int = 0,
     ) -> None:
@@ -66,23 +66,22 @@ class Record:
         self.key = key
         self.value = value
         self.metadata = metadata
-        self.words = words
+        self.words = flags
         self.offset = offset
         self.lines = lines
 
 
 class Damage:
-    """A line with the token but without a record. `fatal`: the referee does not report it but stops
-    there."""
+    """A line with the token but without a record. `fatal`: the referee stops there."""
 
     __slots__ = ("fatal", "json", "lines", "message", "offset", "words")
 
     def __init__(
-        self, message: str, fatal: bool, words: int, offset: int, lines: int, json: Any = None
+        self, message: str, fatal: bool, flags: int, offset: int, lines: int, json: Any = None
     ) -> None:
         self.message = message
         self.fatal = fatal
-        self.words = words
+        self.words = flags
         self.offset = offset
         self.lines = lines
         self.json = json
@@ -105,7 +104,7 @@ class Log:
     def __init__(self, path: str) -> None:
         self.path = path
         self.entries: list[Record | Damage] = []
-        """Records and damaged lines in file order, without statistics that no rule reads."""
+        """Records and damaged lines in file order, without unneeded statistics."""
         self.records: list[Record] = []
         self.by_key: dict[Any, list[Record]] = {}
         """Records per text key."""
@@ -115,7 +114,7 @@ class Log:
         all."""
 
     def line(self, entry: Record | Damage) -> int:
-        """Return an entry's line number, from 1. Reads the file again."""
+        """Return an entry's line number. Reads the file again."""
         return self.lines([entry])[0]
 
     def lines(self, entries: list[Record | Damage]) -> list[int]:
@@ -141,57 +140,50 @@ class Log:
     @property
     def seeds(self) -> list[tuple[Any, Any, Any]]:
         """Return (metadata.file, metadata.lineno, value) of every `seed`."""
-        found = []
+        values = []
         for record in self.with_key("seed"):
             metadata = record.metadata if isinstance(record.metadata, dict) else {}
-            found.append((metadata.get("file"), metadata.get("lineno"), record.value))
-        return found
+            values.append((metadata.get("file"), metadata.get("lineno"), record.value))
+        return values
 
     @property
     def evaluations(self) -> list[tuple[float, Any, Any]]:
         """Return (time, samples_count or epoch_num, value) of every evaluation, in file order."""
-        found = []
+        points = []
         wanted = self.with_key("eval_accuracy")
         if "eval_error" in self.by_key:
             wanted = [record for record in self.records if record.key in EVALUATIONS]
         for record in wanted:
             if isinstance(record.metadata, dict):
                 metadata = record.metadata
-                found.append(
+                points.append(
                     (
                         record.time,
                         metadata.get("samples_count", metadata.get("epoch_num")),
                         record.value,
                     )
                 )
-        return found
+        return points
 
     @property
     def throughput(self) -> list[tuple[float, float]]:
         """Return (time, samples per second) of the logged throughputs."""
-        found = []
+        rates = []
         for record in self.statistics:
             rate = record.value.get("throughput") if isinstance(record.value, dict) else None
             if (number := finite(rate)) is not None:
-                found.append((record.time, number))
-        return found
+                rates.append((record.time, number))
+        return rates
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
-        """Return the times of `run_start` and `run_stop` as the referee does: it walks the records
-        until it holds both."""
+        """Return the run's start and stop (olympic.StartStop)."""
         starts, stops = self.with_key("run_start"), self.with_key("run_stop")
-        if len(starts) <= 1 and len(stops) <= 1:
-            return starts[0].time if starts else None, stops[0].time if stops else None
-        start = stop = None
-        for record in self.records:
-            if record.key == "run_start":
-                start = record.time
-            elif record.key == "run_stop":
-                stop = record.time
-            if start is not None and stop is not None:
-                break
-        return start, stop
+        has_repeats = len(starts) > 1 or len(stops) > 1
+        times = StartStop()
+        for record in self.records if has_repeats else (*starts, *stops):
+            times.take(record.key, record.time)
+        return times.start, times.stop
 
     @property
     def minutes(self) -> float | None:
@@ -207,13 +199,14 @@ class Log:
 
 
 def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> Log:
-    """Read a log (plain or .gz). Sharing `shapes` between a set's logs saves learning them again.
+    """Read a log (plain or .gz). A set's logs share `shapes`, learned once.
 
     `full` keeps all training statistics (for charts). Raises OSError, and EOFError or zlib.error
     for a damaged .gz file.
+
     """
     collecting = gc.isenabled()
-    # Half of a big parse goes into collecting garbage that cannot exist: records make no cycles.
+    # Half of a big parse would go into collecting garbage: records make no cycles.
     gc.disable()
     try:
         return _read(path, shapes or Shapes(), full)
@@ -301,13 +294,13 @@ def _add(
 ) -> None:
     find = repeats.find
     known = [find(text) for text in texts]
-    new = [index for index, found in enumerate(known) if found is None]
+    new = [index for index, parts in enumerate(known) if parts is None]
     parsed = dict(zip(new, _parse_all([texts[index] for index in new]), strict=True))
-    for index, found in enumerate(known):
+    for index, parts in enumerate(known):
         offset, lines = places[index]
-        if found:
-            time, (key, value, metadata, words) = found
-            entry = Record(time, key, value, metadata, words, offset, lines)
+        if parts:
+            time, (key, value, metadata, flags) = parts
+            entry = Record(time, key, value, metadata, flags, offset, lines)
         else:
             made = _entry(*parsed[index], offset, lines)
             if isinstance(made, Damage):
@@ -336,29 +329,28 @@ def _add(
 
 def _parse_all(texts: list[bytes]) -> list[tuple[Any, int]]:
     """Return (JSON value or exception, words of the RCP test) of each text."""
-    told = _words(texts)
-    return [(value, told.get(index, 0)) for index, value in enumerate(_parse(texts))]
+    flags = _words(texts)
+    return [(value, flags.get(index, 0)) for index, value in enumerate(_parse(texts))]
 
 
-def _entry(value: Any, words: int, offset: int, lines: int) -> Record | Damage:
+def _entry(value: Any, flags: int, offset: int, lines: int) -> Record | Damage:
     try:
         return Record(
             float(value["time_ms"]),
             value["key"],
             value["value"],
             value["metadata"],
-            words,
+            flags,
             offset,
             lines,
         )
     except (LookupError, TypeError, ValueError, OverflowError) as error:
-        return _damage(error, value, words, offset, lines)
+        return _damage(error, value, flags, offset, lines)
 
 
 def _words(texts: list[bytes]) -> dict[int, int]:
-    """Return index -> bits of the RCP test's words, for texts with any. One search of all texts per
-    word."""
-    told: dict[int, int] = {}
+    """Return index -> bits of the RCP test's words. One search of all texts per word."""
+    flags: dict[int, int] = {}
     together = b"\n".join(texts)
     ends = list(accumulate(map(len, texts)))
     for word, bit in _WORDS:
@@ -370,9 +362,9 @@ def _words(texts: list[bytes]) -> dict[int, int]:
         while position >= 0:
             while position >= ends[index] + index:
                 index += 1
-            told[index] = told.get(index, 0) | bit
+            flags[index] = flags.get(index, 0) | bit
             position = together.find(word, ends[index] + index)
-    return told
+    return flags
 
 
 def _parse(texts: list[bytes]) -> list[Any]:
@@ -380,8 +372,7 @@ def _parse(texts: list[bytes]) -> list[Any]:
 
 
 def _parse_together(texts: list[bytes]) -> list[Any] | None:
-    """Parse all texts as one JSON array, at half the price; None if any is not exactly one JSON
-    value."""
+    """Parse all texts as one JSON array, in half the time; None unless each is one JSON value."""
     joined = _SEPARATOR.encode().join(texts).decode("latin-1")
     if joined.count(_SEPARATOR) != len(texts) - 1:
         return None
@@ -405,7 +396,7 @@ def _parse_one(text: bytes) -> Any:
         return error
 
 
-def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -> Damage:
+def _damage(error: Exception, value: Any, flags: int, offset: int, lines: int) -> Damage:
     """Return damage that the referee reports (not fatal) or stops at (fatal)."""
     message, fatal, json_value = "", True, None
     if isinstance(value, RecursionError):
@@ -426,4 +417,4 @@ def _damage(error: Exception, value: Any, words: int, offset: int, lines: int) -
             not isinstance(error, ValueError),
         )
         json_value = value
-    return Damage(message, fatal, words, offset, lines, json_value)
+    return Damage(message, fatal, flags, offset, lines, json_value)

@@ -1,6 +1,6 @@
 """The decisions over a set's runs: which count, the RCP test, and every reason against a score.
 
-They are the referee's; `own` has those of a workload's own rules.
+They are the referee's; those of a workload's own rules are in `own`.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def score_runs(
         (run.benchmark for run in runs if run.benchmark is not None), described.get("benchmark")
     )
     good = [run.minutes for run in runs if run.good and run.minutes is not None]
-    own = round_rules if isinstance(round_rules, OwnRules) else None
-    dropped = 1 if own else dropped_per_side(benchmark)
+    own_rules = round_rules if isinstance(round_rules, OwnRules) else None
+    dropped = 1 if own_rules else dropped_per_side(benchmark)
     score = Score(
         directory=directory,
         runs=mark_uses(runs, dropped),
@@ -99,7 +99,7 @@ def score_runs(
         ruleset_from=ruleset_from,
         benchmark=benchmark,
         division=""
-        if own
+        if own_rules
         else "open"
         if runs and all(run.division == "open" for run in runs)
         else "closed",
@@ -107,12 +107,12 @@ def score_runs(
         olympic_mean=olympic_mean(good, len(runs) - len(good), dropped),
         seed_findings=tuple(
             check_own_seeds([(run.file, run.seed) for run in runs])
-            if own
+            if own_rules
             else check_seeds([run.seeds for run in runs])
         ),
         unscored=list(source.unscored) if source else [],
         pending=list(source.pending) if source else [],
-        own=own,
+        own=own_rules,
         rehearsed=any(run.rehearsed for run in runs) or (source is not None and source.rehearsed),
     )
     if runs and score.division == "closed":
@@ -129,8 +129,8 @@ def _runs_required(
 
 
 def mark_uses(runs: Sequence[RunScore], dropped: int) -> tuple[RunScore, ...]:
-    """Return the runs with their use in the olympic mean, which drops `dropped` on each side; good
-    runs have none if nothing would be left."""
+    """Return the runs with their use in the olympic mean, which drops `dropped` on each side; ""
+    for good runs if nothing would be left."""
     ordered = sorted(
         (index for index, run in enumerate(runs) if run.good),
         key=lambda index: runs[index].minutes or 0.0,
@@ -171,9 +171,9 @@ def _mixed(score: Score) -> str:
     for what, name in (("batch sizes", "batch_size"), ("benchmarks", "benchmark")):
         first = getattr(score.runs[0], name) if score.runs else None
         for run in score.runs:
-            if (own := getattr(run, name)) != first:
+            if (value := getattr(run, name)) != first:
                 return (
-                    f"different {what} in one set: {first!r} in {score.runs[0].file}, {own!r} in "
+                    f"different {what} in one set: {first!r} in {score.runs[0].file}, {value!r} in "
                     f"{run.file}"
                 )
     return ""
@@ -192,44 +192,44 @@ def _of_the_set(score: Score, round_rules: Rules | OwnRules) -> list[str]:
         missing = score.runs_required - len(score.runs)
         finished = f"{len(score.runs)} of {count(score.runs_required, 'run')} finished"
         return [finished] if missing > 0 else []
-    found = []
+    reasons = []
     if len(score.runs) != score.runs_required:
         required = score.runs_required
-        found.append(
+        reasons.append(
             f"{len(score.runs)} of {count(required, 'run')} finished"
             if len(score.runs) < required
             else f"{count(len(score.runs), 'result file')}, exactly {required} are needed"
         )
     if not _listed(score.benchmark, round_rules):
         known = ", ".join(round_rules.benchmarks)
-        found.append(
+        reasons.append(
             f"the benchmark is {score.benchmark!r}; round {score.ruleset} has {known} "
             f"(what is no MLPerf benchmark is scored with --ruleset {OWN})"
         )
-    return found
+    return reasons
 
 
 def _of_the_runs(score: Score) -> list[str]:
-    found = []
+    reasons = []
     if fatal := next((run for run in score.runs if run.fatal), None):
         finding = next(finding for finding in fatal.findings if finding.severity == FATAL)
-        found.append(f"mlperf-logging cannot read {fatal.file} ({finding.message})")
+        reasons.append(f"mlperf-logging cannot read {fatal.file} ({finding.message})")
     bad = [run.file for run in score.runs if run.use == "bad"]
     if len(bad) > score.dropped:
-        found.append(f"{count(len(bad), 'bad run')} ({', '.join(bad)}), {score.dropped} allowed")
+        reasons.append(f"{count(len(bad), 'bad run')} ({', '.join(bad)}), {score.dropped} allowed")
     elif score.olympic_mean is None and len(score.runs) >= score.runs_required:
-        found.append("no run can be averaged")
-    return found
+        reasons.append("no run can be averaged")
+    return reasons
 
 
 def _of_the_tests(score: Score) -> list[str]:
-    found = []
+    reasons = []
     if not score.seeds_ok:
         first = next(finding for finding in score.seed_findings if finding.severity != WARNING)
-        found.append(f"the seed check fails: {first.file}: {first.message}")
+        reasons.append(f"the seed check fails: {first.file}: {first.message}")
     if score.rcp and not score.rcp.passed:
-        found.append(f"the RCP test fails: {_rcp_reason(score.rcp)}")
-    return found
+        reasons.append(f"the RCP test fails: {_rcp_reason(score.rcp)}")
+    return reasons
 
 
 def _listed(benchmark: Any, round_rules: Rules) -> bool:

@@ -1,7 +1,7 @@
 """Records parsed before: a set's logs repeat their settings, with other times.
 
-A record in the form of MLCommons' logging library starts with its time. The text behind the time is
-the key of its parsed value. Values and metadata of such records are shared: nobody may change them.
+A record of MLCommons' logging library starts with its time. The text behind it is the key of the
+parsed value. Values and metadata are shared: nobody may change them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST = 2048
 
 
 class Repeats:
-    """Parsed records by their text behind the time; one instance for all logs of a set."""
+    """Parsed records by their text behind the time; shared by all logs of a set."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Parsed] = {}

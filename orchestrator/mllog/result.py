@@ -59,7 +59,7 @@ class RunScore(Frozen):
     org: Any = None
     """`submission_org`"""
     rehearsed: bool = False
-    """True for a simulated log: no training ran."""
+    """Simulated: no training ran."""
     use: str = ""
     """A key of USES."""
 
@@ -102,7 +102,7 @@ class Score(Frozen):
     rcp: RcpResult | None = None
     """None if the RCP test does not apply."""
     own: OwnRules | None = None
-    """The workload's own rules, if they were used: then it is no MLPerf score."""
+    """The workload's own rules, if used: then it is no MLPerf score."""
     differences: tuple[LogFinding, ...] = ()
     """Differences of the logs from environment or descriptor: no reason against a score."""
     reasons: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Score(Frozen):
     forecast: dict[str, Any] | None = None
     window: dict[str, Any] | None = None
     rehearsed: bool = False
-    """True if the set or any of its logs was simulated: no training ran."""
+    """The set or any of its logs was simulated: no training ran."""
     why: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -163,7 +163,7 @@ class Score(Frozen):
 
     @property
     def no_result(self) -> str:
-        """Return why even a valid score is no result of the benchmark, or ""."""
+        """Return why a valid score is no result of the benchmark, or ""."""
         return why_no_result(rehearsed=self.rehearsed, stand_in=self.stand_in)
 
     @property

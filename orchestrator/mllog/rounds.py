@@ -11,14 +11,13 @@ if TYPE_CHECKING:
 
 DEFAULT = "6.0.0"
 
-# Unix milliseconds: the last run times of a round. 5.0 was submitted in May 2025, 5.1 in October
+# Unix milliseconds: a round's last run times. 5.0 was submitted in May 2025, 5.1 in October
 # 2025.
 _UNTIL = ((1_751_328_000_000, "5.0.0"), (1_767_225_600_000, "5.1.0"))
 
 
 def chosen_round(text: str) -> str:
-    """Return the round for `6.0.0`, `6.0` or `v6.0`. Raises InputError for a round without rules,
-    built in or from the installed mlperf-logging."""
+    """Return the round for `6.0.0`, `6.0` or `v6.0`. Raises InputError without its rules."""
     version = text.removeprefix("v")
     version = f"{version}.0" if version.count(".") == 1 else version
     if version in ROUNDS:
@@ -49,7 +48,7 @@ def ruleset_problem(text: str) -> str:
 
 
 def requires_key(ruleset: str, key: str) -> bool:
-    """Return whether a ruleset wants `key` in every log; False for rules that are not here."""
+    """Return whether a ruleset wants `key` in every log; False for unknown rules."""
     if ruleset == OWN:
         return False
     from orchestrator.mllog.rules import rules

@@ -1,5 +1,4 @@
-"""The rules of a round: data made by translation.py, and the evaluation of their small
-vocabulary.
+"""The rules of a round: data made by translation.py, evaluated here.
 
 An expression is a constant or a list `[operation, operand, ...]`, turned once into a chain of
 Python functions. Operands are evaluated with Python's own operators, because the referee's rules
@@ -33,19 +32,22 @@ if TYPE_CHECKING:
     from orchestrator.mllog.reader import Record
 
     Expression = Callable[["Context"], Any]
-    # Called with the context, all records of the log, and the queue of configs still to be checked.
+    # Arguments: the context, all records of the log, and the queue of unchecked configs.
     Statement = Callable[["Context", list[Record], list[str]], None]
 
 
 class Context:
-    """The names available to an expression: a config's state in its pass over a log, and the
-    current record."""
+    """The names of an expression: a config's state in its pass over a log, and the record."""
 
     __slots__ = ("record", "state")
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
         self.record: Any = None
+
+    def enter(self, record: Record) -> None:
+        """Make `record` current."""
+        self.record = record
 
 
 def is_integer(value: Any) -> bool:
@@ -316,8 +318,7 @@ class Config:
 
 
 class Rules:
-    """All rules of one round. `benchmarks` maps each benchmark of the round to its number of
-    runs."""
+    """All rules of one round. `benchmarks`: benchmark -> number of runs."""
 
     def __init__(self, ruleset: str) -> None:
         raw = data("rules", ruleset)
@@ -350,7 +351,7 @@ _LOADED: dict[str, Rules] = {}
 
 
 def rules(ruleset: str) -> Rules:
-    """Return the rules of a round such as `6.0.0`. Raises InputError for a round without rules."""
+    """Return the rules of a round. Raises InputError for a round without rules."""
     if ruleset not in _LOADED:
         _LOADED[ruleset] = Rules(ruleset)
     return _LOADED[ruleset]
@@ -360,20 +361,18 @@ def _aggregate_eval_accuracy(records: list[Record]) -> None:
     """Add a record per samples_count with all metrics measured there (stable_diffusion, 5.0.0)."""
     from orchestrator.mllog.reader import Record
 
-    together: dict[Any, Record] = {}
+    first: dict[Any, Record] = {}
+    times: dict[Any, float] = {}
+    values: dict[Any, dict[Any, Any]] = {}
     for record in records:
         if record.key == "eval_accuracy" and "metric" in record.metadata:
             samples = record.metadata["samples_count"]
-            if samples not in together:
-                together[samples] = Record(
-                    record.time,
-                    "aggregated_eval_accuracy",
-                    {"samples_count": samples},
-                    {},
-                    0,
-                    record.offset,
-                    record.lines,
-                )
-            together[samples].time = max(record.time, together[samples].time)
-            together[samples].value[record.metadata["metric"]] = record.value
-    records.extend(together.values())
+            first.setdefault(samples, record)
+            times[samples] = max(record.time, times.get(samples, record.time))
+            metrics = values.setdefault(samples, {"samples_count": samples})
+            metrics[record.metadata["metric"]] = record.value
+    key = "aggregated_eval_accuracy"
+    records += [
+        Record(times[samples], key, values[samples], {}, 0, record.offset, record.lines)
+        for samples, record in first.items()
+    ]

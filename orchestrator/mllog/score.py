@@ -1,8 +1,8 @@
-"""From the logs of a set to its score, in the referee's way, with every reason on record.
+"""From the logs of a set to its score, in the referee's way, with every reason.
 
-The referee is two programs that notice different things: the package checker (number of files,
-compliance, seeds, RCP) and the result summarizer (the mean of the compliant runs, times the RCP's
-normalisation factor). A score is valid if both would accept the folder.
+A score is valid if both of the referee's programs would accept the folder: the package checker
+(number of files, compliance, seeds, RCP) and the result summarizer (the mean of the compliant runs,
+times the RCP's normalisation factor).
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ def score_dir(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
-    own: OwnRules | None = None,
+    own_rules: OwnRules | None = None,
 ) -> Score:
-    """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own` rules.
+    """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own_rules`.
 
     `ruleset` "own" takes the workload's own rules from the set. `window` applies the median-window
-    rule to a folder with more runs than a submission has (a set folder always gets it);
-    `minutes_left` is the remaining time of an unfinished set. Raises InputError.
+    rule to a folder with too many runs (a set folder always gets it); `minutes_left` is the
+    remaining time of an unfinished set. Raises InputError.
     """
     source = find_source(directory)
-    return score_source(source, ruleset=ruleset, window=window, minutes_left=minutes_left, own=own)
+    return score_source(
+        source, ruleset=ruleset, window=window, minutes_left=minutes_left, own_rules=own_rules
+    )
 
 
 def score_source(
@@ -49,11 +51,11 @@ def score_source(
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
-    own: OwnRules | None = None,
+    own_rules: OwnRules | None = None,
 ) -> Score:
     """Score as `score_dir` does, for logs already found."""
     logs = read_logs(source)
-    round_rules, why = (own, "--workload") if own else _rules(ruleset, source, logs)
+    round_rules, why = (own_rules, "--workload") if own_rules else _rules(ruleset, source, logs)
     runs = [score_run(run, log, round_rules) for run, log in logs]
     differing = _differences(source, logs)
     logs.clear()
@@ -62,7 +64,7 @@ def score_source(
     )
     score = _with_outlook(score, round_rules, window or source.is_set, minutes_left)
     return score.replace(
-        reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.told)
+        reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.remarks)
     )
 
 
@@ -102,17 +104,17 @@ def _rules(
 
 
 def _differences(source: Source, logs: list[tuple[RunFile, Log]]) -> tuple[LogFinding, ...]:
-    """Return differences from the description, and between runs that should be one experiment."""
-    found: list[LogFinding] = []
+    """Return differences from the description, and between the runs."""
+    findings: list[LogFinding] = []
     if source.workload.get("logged"):
         from orchestrator.mllog.described import differences
 
-        found += differences(source, logs)
+        findings += differences(source, logs)
     if source.is_set and len(source.files) > 0:
         from orchestrator.mllog.experiment import changes
 
-        found += changes(source)
-    return tuple(found)
+        findings += changes(source)
+    return tuple(findings)
 
 
 def _with_outlook(

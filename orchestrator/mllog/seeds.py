@@ -12,14 +12,13 @@ if TYPE_CHECKING:
 
 
 class RunSeeds:
-    """A run's seeds: (record, (metadata.file, metadata.lineno, value)), or why they are
-    unreadable."""
+    """A run's seeds: (record, (metadata.file, metadata.lineno, value)), or why unreadable."""
 
     __slots__ = ("damage", "log", "name", "seeds", "unreadable")
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
-        # A log without records is little more than its path: enough for messages to find a line.
+        # A log without its records: enough for messages to find a line.
         self.log = Log(log.path)
         self.damage: Damage | None = log.damage[0] if log.damage else None
         self.seeds: list[tuple[Record, SeedKey]] = []

@@ -1,10 +1,9 @@
-"""Skip the records that no rule reads, without parsing each and without a mistake.
+"""Skip records that no rule reads, unparsed and without a mistake.
 
 Most records of a dense log are training statistics that differ in their numbers alone. A `Shapes`
-learns the exact text of such records, once parsed, with JSON's grammar of numbers in their place,
-and then blanks every whole line of that shape in one pass of the regular expression engine. A line
-that is torn, has other text around it, or differs beyond its numbers does not match and is parsed.
-Line ends stay, so line numbers stay.
+learns the exact text of such records, once parsed, with JSON's grammar of numbers in their place.
+One regular expression then blanks every whole line of that shape. Torn lines, and lines that differ
+beyond their numbers, do not match and are parsed. Line ends stay, so line numbers stay.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ TELLING = (
     b"submission_benchmark",
     b"throughput",
 )
-"""A record with any of these anywhere in its text is never skipped: the referee's RCP test searches
-for the first five as plain text, whatever the key is, and the report needs the throughput."""
+"""A record with any of these in its text is never skipped: the referee's RCP test searches for the
+first five as plain text, and the report needs the throughput."""
 
 MOST_SHAPES = 24
 SAMPLE = 48
@@ -51,7 +50,7 @@ class Shapes:
         self._records: re.Pattern[bytes] | None = None
 
     def blank(self, block: bytes) -> bytes:
-        """Return `block` with lines of known shapes emptied. First learns new shapes if that
+        """Return `block` with lines of known shapes emptied, after learning new shapes if that
         pays."""
         rest = self._apply(block)
         for _ in range(4):
@@ -105,7 +104,7 @@ def _sample(block: bytes) -> list[bytes]:
 
 
 def _shape(text: bytes) -> bytes | None:
-    """Return the pattern of records that differ in their numbers alone; None if not skippable."""
+    """Return the pattern of such records with any numbers; None if not skippable."""
     if TOKEN in text or any(word in text for word in TELLING):
         return None
     try:

@@ -1,4 +1,4 @@
-"""The rulesets: the rounds shipped with the package, made by tools/build_rule_data.py, and OWN."""
+"""The rulesets: shipped rounds, made by tools/build_rule_data.py, and OWN."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 ROUNDS = ("5.0.0", "5.1.0", "6.0.0", "6.1.0")
 OWN = "own"
-"""Of a workload that is no MLPerf benchmark (mllog/own.py): in its document, in set.json and for
---ruleset."""
+"""Ruleset of a workload that is no MLPerf benchmark (mllog/own.py)."""
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
 
 

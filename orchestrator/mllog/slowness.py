@@ -1,7 +1,7 @@
 """Why a set is slow: its samples or its time per sample, which run, which evaluation, which pause.
 
-Each finding is a dictionary with `kind`, `text` and the numbers behind the text. Nothing is
-reported below the thresholds, so a sound set gets two lines: its convergence and its throughput.
+A finding is a dictionary with `kind`, `text` and its numbers. Below the thresholds nothing is
+reported: a sound set gets two lines, its convergence and its throughput.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.mllog.result import RunScore, Score
 
 SLOW_RUN = 1.02
-"""A run that needs this much more time per sample than the median run is named."""
+"""A run with this much more time per sample than the median run is named."""
 SLOW_INTERVAL = 1.10
 """The same for a stretch between two evaluations against its run's median stretch."""
 SHORTEST_S = 1.0
@@ -73,8 +73,7 @@ def _convergence(score: Score) -> list[dict[str, Any]]:
 
 
 def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
-    """Return each run's samples per second, from its evaluations; name runs well below the
-    median."""
+    """Return each run's samples per second; name runs well below the median."""
     rates = {
         run.file: speed
         for run in runs
@@ -85,7 +84,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     if not rates:
         return []
     middle = median(list(rates.values()))
-    found: list[dict[str, Any]] = [
+    slow: list[dict[str, Any]] = [
         {
             "kind": "throughput",
             "samples_per_second": middle,
@@ -95,7 +94,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     ]
     for name, value in sorted(rates.items(), key=lambda item: item[1]):
         if middle / value >= SLOW_RUN:
-            found.append(
+            slow.append(
                 {
                     "kind": "slow_run",
                     "run": name,
@@ -109,7 +108,7 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     longest = max(counts, key=counts.__getitem__)
     times = counts[longest] / median(counts.values())
     if times > 1.1:
-        found.append(
+        slow.append(
             {
                 "kind": "slow_convergence",
                 "run": longest,
@@ -117,12 +116,12 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
                 "text": f"{longest}: needed {times:.2f} x the samples of the median run",
             }
         )
-    return found
+    return slow
 
 
 def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
     """Return each run's slowest stretch between two evaluations, if it stands out."""
-    found = []
+    findings = []
     for run in runs:
         stretches = []
         for (before, first, _), (after, last, _) in pairwise(run.evaluations):
@@ -136,7 +135,7 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
         usual = median([stretch[0] for stretch in stretches])
         slow, samples, minutes = max(stretches)
         if slow / usual >= SLOW_INTERVAL and 60 * minutes >= SHORTEST_S:
-            found.append(
+            findings.append(
                 {
                     "kind": "slow_interval",
                     "run": run.file,
@@ -148,12 +147,12 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
                     f"the usual time ({duration(60 * minutes)})",
                 }
             )
-    return sorted(found, key=lambda item: -item["ratio"])[:5]
+    return sorted(findings, key=lambda item: -item["ratio"])[:5]
 
 
 def pauses(runs: Iterable[RunScore]) -> list[tuple[float, str, str]]:
     """Return (minutes, file, next file) from each run's end to the next start, in launch order.
-    Runs side by side have none: the next start belongs to another group of nodes."""
+    Runs side by side have no pause: the next start is another group's."""
     spans = sorted(
         (start, stop, run.file)
         for run in runs
@@ -171,7 +170,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
     if not gaps:
         return []
     usual = median([gap for gap, _, _ in gaps])
-    found: list[dict[str, Any]] = [
+    slow: list[dict[str, Any]] = [
         {
             "kind": "gaps",
             "median_minutes": usual,
@@ -181,7 +180,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
     ]
     for gap, earlier, later in gaps:
         if gap > LONG_GAP_MINUTES and gap > LONG_GAP * usual:
-            found.append(
+            slow.append(
                 {
                     "kind": "long_gap",
                     "after": earlier,
@@ -190,7 +189,7 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "text": f"{duration(60 * gap)} between {earlier} and {later}",
                 }
             )
-    return found
+    return slow
 
 
 def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
@@ -202,7 +201,7 @@ def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
     if not times:
         return []
     usual = median(list(times.values()))
-    found: list[dict[str, Any]] = [
+    slow: list[dict[str, Any]] = [
         {
             "kind": "initialisation",
             "median_minutes": usual,
@@ -212,7 +211,7 @@ def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
     ]
     for name, minutes in times.items():
         if usual > 0 and minutes / usual >= SLOW_INIT and minutes - usual > 1:
-            found.append(
+            slow.append(
                 {
                     "kind": "slow_initialisation",
                     "run": name,
@@ -220,4 +219,4 @@ def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
                     "text": f"{name}: initialisation took {duration(60 * minutes)}",
                 }
             )
-    return found
+    return slow

@@ -6,13 +6,14 @@ import os
 
 from orchestrator.errors import InputError
 from orchestrator.mllog.olympic import DONE, LOST
-from orchestrator.onnode.kernel.regular import parse, read_bytes
+from orchestrator.onnode.kernel.walk import MOST_RUNS, FilesInside, SetWalk, problem
 from orchestrator.words import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from orchestrator.onnode.kernel.regular import PathLike
     from orchestrator.onnode.set.ledger import LedgerRecord
 
 REHEARSAL = "rehearsal"
@@ -24,15 +25,14 @@ STAND_IN = (
 
 
 def bundle_problem(root: str, sha256: str) -> str:
-    """Return why the bundle is unusable that the set in `root` was declared with, `sha256`; ""
-    if it is there."""
+    """Return why the declared bundle (`sha256`) of the set in `root` is unusable, or ""."""
     if not sha256 or os.path.isdir(os.path.join(root, "bundle")):
         return ""
     return "is missing; the set cannot continue, and nothing shows how its runs were started"
 
 
 def why_no_result(*, rehearsed: bool, stand_in: bool) -> str:
-    """Return why even a valid score is no result of the benchmark, or ""."""
+    """Return why a valid score is no result of the benchmark, or ""."""
     if rehearsed:
         return "no training ran"
     return "a small stand-in workload ran" if stand_in else ""
@@ -66,8 +66,9 @@ class Source:
         "files",
         "pending",
         "refused",
-        "told",
+        "remarks",
         "unscored",
+        "walk",
     )
 
     def __init__(
@@ -77,17 +78,22 @@ class Source:
         self.files = files
         self.described = described or {}
         self.unscored: list[dict[str, Any]] = []
-        """Attempts that failed because of the infrastructure: recorded, not scored."""
+        """Attempts that failed because of the infrastructure."""
         self.pending: list[int] = []
         """Runs of a set folder without a result so far."""
         self.refused: list[str] = []
-        """Why no score of the set can be valid, whatever its logs contain."""
+        """Why no score can be valid, whatever the logs contain."""
         self.edits: dict[int, dict[str, str]] = {}
         """Run -> accepted edits of the bundle that it ran with, file -> hash."""
-        self.told: list[str] = []
-        """Further remarks in its records."""
-
+        self.remarks: list[str] = []
+        """Further remarks about its records, unusable files among them."""
+        self.walk = SetWalk(directory, FilesInside(directory), self._note)
         self._workload: dict[str, Any] | None = None
+
+    def _note(self, path: PathLike, error: Exception) -> None:
+        remark = f"{os.path.relpath(path, self.directory)}: {problem(error)}"
+        if remark not in self.remarks:
+            self.remarks.append(remark)
 
     @property
     def is_set(self) -> bool:
@@ -100,13 +106,10 @@ class Source:
 
     @property
     def workload(self) -> dict[str, Any]:
-        """Return the workload document's part about scores and logs (bundle/workload.json), or
-        {}."""
+        """Return bundle/workload.json, the workload's part about scores and logs, or {}."""
         if self._workload is None:
             self._workload = (
-                read_json(os.path.join(self.directory, "bundle", "workload.json"))
-                if self.is_set
-                else {}
+                self.walk.json(f"{self.directory}/bundle/workload.json") if self.is_set else {}
             )
         return self._workload
 
@@ -165,9 +168,10 @@ def natural(name: str) -> tuple[str, int, str]:
 
 
 def _set_folder(directory: str) -> Source:
-    described, on_record = read_json(os.path.join(directory, "set.json")), _on_record(directory)
-    described = described or on_record.get("set", {})
-    if not described:
+    source = Source(directory, [])
+    on_record = _on_record(source)
+    source.described = source.walk.json(f"{directory}/set.json") or on_record.get("set", {})
+    if not source.described:
         raise InputError(
             f"{os.path.join(directory, 'set.json')}: this is not a set's description",
             hint=(
@@ -175,20 +179,19 @@ def _set_folder(directory: str) -> Source:
                 "without set.json"
             ),
         )
-    source = Source(directory, [], described)
-    for number in _run_numbers(directory, described):
-        _add_run(source, os.path.join(directory, "runs", str(number)), number)
+    for number in _run_numbers(source):
+        _add_run(source, number)
     if edits := on_record.get("edits"):
         source.edits = {run.number: edits.get(run.number, {}) for run in source.files if run.number}
         first, *others = source.edits.values() or ({},)
-        if first and all(one == first for one in others):
+        if first and all(edits_of_run == first for edits_of_run in others):
             names = file_names(first)
-            source.told.append(f"the bundle was edited before the first run: {names}")
-    if problem := bundle_problem(directory, str(described.get("bundle_sha256") or "")):
-        source.told.append(f"bundle/ {problem}")
+            source.remarks.append(f"the bundle was edited before the first run: {names}")
+    if lost := bundle_problem(directory, str(source.described.get("bundle_sha256") or "")):
+        source.remarks.append(f"bundle/ {lost}")
     runs, nexp = on_record.get("runs", 0), on_record.get("set", {}).get("nexp", 0)
     if runs > nexp:
-        source.told.append(
+        source.remarks.append(
             f"{runs} runs are recorded, {nexp} declared: this set was chosen from more runs"
         )
     if not source.files and not source.pending and not source.unscored:
@@ -199,9 +202,16 @@ def _set_folder(directory: str) -> Source:
     return source
 
 
-def _on_record(directory: str) -> dict[str, Any]:
-    """Return from the ledger the set's declaration (`set`), number of started runs (`runs`) and
-    their accepted edits (`edits`), or {}."""
+def read_description(directory: str) -> dict[str, Any]:
+    """Return set.json, {} if it is missing or unusable."""
+    walk = SetWalk(directory, FilesInside(directory), lambda *_: None)
+    return walk.json(f"{directory}/set.json")
+
+
+def _on_record(source: Source) -> dict[str, Any]:
+    """Return the ledger's declaration (`set`), number of started runs (`runs`) and their accepted
+    edits (`edits`), or {}."""
+    directory = source.directory
     if not os.path.isfile(os.path.join(directory, "ledger.jsonl")):
         return {}
     from pathlib import Path
@@ -215,8 +225,8 @@ def _on_record(directory: str) -> dict[str, Any]:
     record = ledger.declared(entries)
     if record is None:
         return {}
-    runs = {str(one.data.get("run")) for one in entries if one.kind == "attempt"}
-    return {"set": vars(record), "runs": len(runs), "edits": _edits(directory, entries)}
+    runs = {str(entry.data.get("run")) for entry in entries if entry.kind == "attempt"}
+    return {"set": vars(record), "runs": len(runs), "edits": _edits(source, entries)}
 
 
 def file_names(edits: dict[str, str]) -> str:
@@ -225,55 +235,45 @@ def file_names(edits: dict[str, str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _edits(directory: str, entries: list[LedgerRecord]) -> dict[int, dict[str, str]]:
+def _edits(source: Source, entries: list[LedgerRecord]) -> dict[int, dict[str, str]]:
     """Return run -> edits accepted before its counting attempt; {} for an unedited bundle."""
     from orchestrator.onnode.set.bundle import accepted
 
-    if not any(one.kind == "edit" for one in entries):
+    if not any(entry.kind == "edit" for entry in entries):
         return {}
-    found: dict[int, dict[str, str]] = {}
+    by_run: dict[int, dict[str, str]] = {}
     edits: dict[str, str] = {}
     counted: dict[object, object] = {}
-    for one in entries:
-        run = one.data.get("run")
-        if one.kind == "edit":
-            edits = accepted([one])
-        elif one.kind == "attempt" and isinstance(run, int):
+    for entry in entries:
+        run = entry.data.get("run")
+        if entry.kind == "edit":
+            edits = accepted([entry])
+        elif entry.kind == "attempt" and isinstance(run, int):
             if run not in counted:
-                state = read_json(os.path.join(directory, "runs", str(run), "state.json"))
+                state = source.walk.json(f"{source.walk.run(run)}/state.json")
                 counted[run] = state.get("attempt")
-            if one.data.get("attempt") == counted[run] or run not in found:
-                found[run] = edits
-    return found
+            if entry.data.get("attempt") == counted[run] or run not in by_run:
+                by_run[run] = edits
+    return by_run
 
 
-def _run_numbers(directory: str, described: dict[str, Any]) -> list[int]:
-    wanted = described.get("nexp")
-    numbers = set(range(1, wanted + 1)) if isinstance(wanted, int) and 0 < wanted < 10000 else set()
-    runs = os.path.join(directory, "runs")
-    if os.path.isdir(runs):
-        numbers |= {int(name) for name in os.listdir(runs) if name.isdecimal()}
-    return sorted(numbers)
+def _run_numbers(source: Source) -> list[int]:
+    wanted = source.described.get("nexp")
+    declared = wanted if isinstance(wanted, int) and 0 < wanted <= MOST_RUNS else 0
+    return sorted({*range(1, declared + 1), *source.walk.runs()})
 
 
-def _add_run(source: Source, folder: str, number: int) -> None:
-    state = read_json(os.path.join(folder, "state.json"))
+def _add_run(source: Source, number: int) -> None:
+    state = source.walk.json(f"{source.walk.run(number)}/state.json")
     lost = state.get("outcome") in LOST
-    path = next(
-        (
-            path
-            for path in (os.path.join(folder, f"result_{number}.txt{end}") for end in ("", ".gz"))
-            if os.path.isfile(path)
-        ),
-        "",
-    )
+    path = _result(source, number)
     if path and not lost:
         seed = state.get("seed")
         known = isinstance(seed, int) and seed > 0
         source.files.append(RunFile(path, os.path.basename(path), number, seed if known else None))
     else:
         source.pending.append(number)
-    failed, done = _attempts(folder, number)
+    failed, done = _attempts(source, number)
     source.unscored += failed
     if len(done) > 1:
         source.refused.append(
@@ -282,20 +282,25 @@ def _add_run(source: Source, folder: str, number: int) -> None:
         )
 
 
-def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]]:
+def _result(source: Source, number: int) -> str:
+    """Return the path of a run's result, "" if missing. An unusable file refuses the score."""
+    noted = len(source.remarks)
+    paths = (f"{source.walk.run(number)}/result_{number}.txt{end}" for end in ("", ".gz"))
+    path = next(filter(source.walk.has_file, paths), "")
+    source.refused += source.remarks[noted:]
+    del source.remarks[noted:]
+    return path
+
+
+def _attempts(source: Source, number: int) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the lost attempts, and the numbers of attempts with a result."""
-    found, done = [], []
-    names = (
-        sorted((name for name in os.listdir(folder) if name.startswith("attempt_")), key=natural)
-        if os.path.isdir(folder)
-        else []
-    )
-    for name in names:
-        state = read_json(os.path.join(folder, name, "state.json"))
+    lost, done = [], []
+    for attempt in source.walk.attempts(number):
+        state = source.walk.json(f"{source.walk.attempt(number, attempt)}/state.json")
         if state.get("outcome") in DONE:
-            done.append(natural(name)[1])
+            done.append(attempt)
         if state.get("outcome") in LOST:
-            found.append(
+            lost.append(
                 {
                     "run": number,
                     "attempt": state.get("attempt"),
@@ -303,13 +308,4 @@ def _attempts(folder: str, number: int) -> tuple[list[dict[str, Any]], list[int]
                     "reason": state.get("reason", ""),
                 }
             )
-    return found, done
-
-
-def read_json(path: str) -> dict[str, Any]:
-    """Return a file's JSON object; {} if missing, too large or no object."""
-    try:
-        value = parse(read_bytes(path))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return lost, done

@@ -1,4 +1,4 @@
-"""Student's t distribution with the standard library, for confidence intervals."""
+"""Student's t distribution, for confidence intervals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From an installed mlperf-logging to the data that scoring evaluates: rules and reference points.
 
-The package's compliance rules are Python expressions inside YAML. They are translated into the
-vocabulary of rules.py: nothing is ever passed to `eval`, and an expression outside the vocabulary
-is refused, so a changed package cannot slip through.
+The package's compliance rules are Python expressions inside YAML. They become the vocabulary of
+rules.py: nothing is passed to `eval`, and other expressions are refused, so a changed package
+cannot slip through.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ def call(name: str, args: list[ast.expr]) -> Any:
 
 
 def reference(node: ast.expr) -> Any:
-    """Translate a name: the record (`v`), its value, metadata or time, or a variable of the
-    state."""
+    """Translate a name: of the record (`v`), its members, or the state's variables."""
     known = {
         "v": ["record"],
         "v['value']": ["value"],
@@ -178,7 +177,7 @@ def key_rule(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def config(path: Path) -> dict[str, Any]:
-    """Translate a YAML file: the statements that run first, and the rules per key."""
+    """Translate a YAML file: its first statements, and the rules per key."""
     yaml = import_module("yaml")  # of those that mlperf-logging itself needs
     begin: list[Any] = []
     keys: dict[str, Any] = {}
@@ -231,8 +230,7 @@ def submission_runs(tables: dict[str, list[Any]]) -> dict[str, int]:
 
 
 def quantiles(tables: dict[str, list[Any]]) -> dict[str, float]:
-    """Return the 0.95 quantile of Student's t for every number of degrees of freedom that the
-    tables can need."""
+    """Return the 0.95 quantile of Student's t for all degrees of freedom of the tables."""
     t = import_module("scipy.stats").t
     runs = submission_runs(tables)
     degrees = set()

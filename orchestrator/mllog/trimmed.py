@@ -1,10 +1,9 @@
 """How sure the difference of two olympic means is.
 
-An olympic mean is a trimmed mean: of ten runs the fastest and the slowest are dropped. The spread
-of the eight kept runs alone would promise too much, because dropped runs spread most. Yuen's test
-is Welch's t for trimmed means: it takes the variance of the winsorised sample (dropped values
-replaced by their nearest kept values) and h - 1 degrees of freedom for h kept runs. Source:
-K. K. Yuen, Biometrika 61 (1974) 165-170.
+An olympic mean is a trimmed mean. The spread of the kept runs alone would promise too much: dropped
+runs spread most. Yuen's test is Welch's t for trimmed means, with the variance of the winsorised
+sample (dropped values replaced by their nearest kept values) and h - 1 degrees of freedom for h
+kept runs. Source: K. K. Yuen, Biometrika 61 (1974) 165-170.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ class Trimmed:
     def around(self, confidence: float = 0.95) -> tuple[float, float]:
         """Return the interval that holds the mean: Student's t with `kept` - 1 degrees of freedom.
 
-        Like interval() on the logarithm, so that a time never reaches below 0. Raises ValueError
-        for a mean not above 0.
+        On the logarithm, like interval(): no time is below 0. Raises ValueError for a mean not
+        above 0.
         """
         if not self.mean > 0:
             raise ValueError(f"a mean of {self.mean} has no logarithm")
@@ -67,8 +66,7 @@ def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimm
 
 
 def scale_of(score: Score) -> float:
-    """Return the factor from a run's minutes to minutes of the score. It belongs to the set, not
-    to a run."""
+    """Return the set's factor from a run's minutes to minutes of the score."""
     return score.factor if score.valid and score.factor is not None else 1.0
 
 
@@ -85,8 +83,8 @@ def trimmed_score(score: Score) -> Trimmed | None:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The ratio b/a of two trimmed means: its 95 % interval, and the chance `p` of a difference
-    this large between equal sides."""
+    """The ratio b/a of two trimmed means: its 95 % interval, and the chance `p` of such a
+    difference between equal sides."""
 
     ratio: float
     low: float
@@ -120,16 +118,16 @@ def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | 
     """Return how many more runs of b (of each side with `both`) put the whole interval inside or
     outside 1 +- `near`.
 
-    0 if it is there already; None beyond MOST_RUNS. Missing runs are assumed to spread as the
-    present runs, with one dropped at each end.
+    0 if it is there already; None beyond MOST_RUNS. Missing runs are assumed to spread like present
+    runs, with one dropped at each end.
     """
 
     def settled(more: int) -> bool:
-        found = interval(_longer(a, more) if both else a, _longer(b, more))
-        return found is not None and (
-            (found.low >= 1 - near and found.high <= 1 + near)
-            or found.high < 1 - near
-            or found.low > 1 + near
+        limits = interval(_longer(a, more) if both else a, _longer(b, more))
+        return limits is not None and (
+            (limits.low >= 1 - near and limits.high <= 1 + near)
+            or limits.high < 1 - near
+            or limits.low > 1 + near
         )
 
     counts = range(MOST_RUNS + 1)
@@ -137,10 +135,10 @@ def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | 
     return count if count < len(counts) else None
 
 
-def _longer(one: Trimmed, more: int) -> Trimmed:
-    kept = one.kept + more
-    variance = one.error2 * one.kept * (one.kept - 1) / (one.kept + 1)
-    return Trimmed(one.mean, variance * (kept + 1) / (kept * (kept - 1)), kept)
+def _longer(score: Trimmed, more: int) -> Trimmed:
+    kept = score.kept + more
+    variance = score.error2 * score.kept * (score.kept - 1) / (score.kept + 1)
+    return Trimmed(score.mean, variance * (kept + 1) / (kept * (kept - 1)), kept)
 
 
 def _degrees(a: float, kept_a: int, b: float, kept_b: int) -> float:

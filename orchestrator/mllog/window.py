@@ -1,10 +1,9 @@
 """The median-window rule: of M > N runs, the N consecutive runs whose score is the median of all
 windows.
 
-Consecutive by launch time (run_start), not by file number; a window without a valid score counts as
-infinitely slow. Choosing the fastest window is forbidden, so the choice and all windows are
-recorded. With an even number of windows the slower of the two middle windows is taken: nobody can
-call it a choice in the submitter's favour.
+Consecutive by launch time (run_start); a window without a valid score is infinitely slow. Choosing
+the fastest is forbidden, so all windows are recorded. Of two middle windows the slower is taken: no
+choice in the submitter's favour.
 """
 
 from __future__ import annotations

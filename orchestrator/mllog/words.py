@@ -1,4 +1,4 @@
-"""Explanations of findings for whoever fixes the log: messages only, never a verdict."""
+"""Explanations of findings: messages only, never a verdict."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def _operand(node: Any, context: Context | None) -> str:
 
 
 def not_applicable(condition: Condition, context: Context, error: Exception) -> str:
-    """Return that a rule's expression failed, usually for a value of the wrong type, or a variable
-    of an earlier record."""
+    """Return that a rule's expression failed, usually for a wrong type, or a variable of an earlier
+    record."""
     if isinstance(error, KeyError) and error.args and error.args[0] not in context.state:
         return (
             f"the rule `{formula(condition.node)}` needs `{error.args[0]}`, which is not logged "
@@ -150,14 +150,15 @@ def none_of(keys: list[str]) -> str:
     return f"at least one of {' or '.join(f'`{key}`' for key in keys)} must be logged, and none is"
 
 
-def different_values(log: Log, found: list[Record]) -> str:
-    lines = log.lines(list(found[:4]))
+def different_values(log: Log, records: list[Record]) -> str:
+    lines = log.lines(list(records[:4]))
     places = [
-        f"{shown(record.value)} in line {line}" for record, line in zip(found, lines, strict=False)
+        f"{shown(record.value)} in line {line}"
+        for record, line in zip(records, lines, strict=False)
     ]
-    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+    more = f" and {len(records) - 4} more" if len(records) > 4 else ""
     return (
-        f"it must be logged exactly once, and is {len(found)} times with different values: "
+        f"it must be logged exactly once, and is {len(records)} times with different values: "
         f"{', '.join(places)}{more}"
     )
 

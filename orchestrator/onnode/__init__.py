@@ -1,8 +1,7 @@
-"""The code of nodes and batch host, shared with the controller: records, events, decisions.
+"""The code of nodes and batch host, shared with the controller.
 
-Standard library only, Python 3.9 or newer. A bundle carries this package unchanged as its folder
-`lib/`; the controller imports it as `orchestrator.onnode`. So every import here is relative, and
-none leaves the package.
+Standard library, Python 3.9 or newer. A bundle carries it unchanged as `lib/`; the controller
+imports it as `orchestrator.onnode`: imports are relative, and none leaves the package.
 
     kernel/   for both programs: files, records, events, settings, waiting, the world
     policy/   decisions: pure functions of events and settings

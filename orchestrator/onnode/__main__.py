@@ -1,7 +1,7 @@
 """Entry of a bundle's lib/: selects the program of this process.
 
-Submitted jobs and their nodes start it from an archive (loader.py). By hand it starts from the
-folder, whose files are read once: later imports come from memory, too.
+Submitted jobs and their nodes start it from an archive (loader.py); by hand it reads the folder's
+files once. Imports come from memory.
 """
 
 import os
@@ -19,24 +19,25 @@ PARTS = {
 }
 
 
-def main(program: "tuple[object, ...]", part: str = "", *words: str) -> int:
-    """Run a part of the package; return its exit status. Every part imports only its needs.
+def main(program: "tuple[object, ...]", part: str = "", *arguments: str) -> int:
+    """Run a part of the package; return its exit status.
 
     `program`: the fields of a Program (kernel/program.py).
+
     """
     sys.dont_write_bytecode = True
     # A missing locale on a node must not decide how a file is read.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     module, known = PARTS.get(part, ("lib.loop.preflight", ""))
-    if part != "preflight" and (len(words) != 1 or words[0] not in known.split()):
+    if part != "preflight" and (len(arguments) != 1 or arguments[0] not in known.split()):
         print(USAGE, file=sys.stderr)
         return 2
     carried = import_module("lib.kernel.program").Program(*program)
-    return int(import_module(module).main(carried, *words))
+    return int(import_module(module).main(carried, *arguments))
 
 
-def by_hand(*words: str) -> int:
+def by_hand(*arguments: str) -> int:
     """Read the bundle around this folder, and run a part of it."""
     lib = Path(os.path.abspath(__file__)).parent
     # Python has put this folder first; until the files are read, the package is found in the
@@ -49,7 +50,7 @@ def by_hand(*words: str) -> int:
     for name in [name for name in sys.modules if name.partition(".")[0] == "lib"]:
         del sys.modules[name]
     sys.meta_path.insert(0, loader.Carried(program.files))
-    return int(import_module("lib.__main__").main(tuple(program), *words))
+    return int(import_module("lib.__main__").main(tuple(program), *arguments))
 
 
 if __name__ == "__main__":

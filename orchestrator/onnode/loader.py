@@ -1,4 +1,4 @@
-"""Run a bundle's program from its archive: read once, compared with its hash, imported from memory.
+"""Run a bundle's program from its archive, read once and compared with its hash.
 
 Started by value, so that no file decides what runs: python3 -I -S -B -c TEXT ARCHIVE SHA256 WORDS.
 """
@@ -62,7 +62,7 @@ def unpack(data: bytes) -> "dict[str, bytes]":
     return files
 
 
-def run(archive: str, sha256: str, *words: str) -> int:
+def run(archive: str, sha256: str, *arguments: str) -> int:
     """Run an archive's program; return its exit status."""
     try:
         # A pipe in its place must not be waited for.
@@ -79,7 +79,7 @@ def run(archive: str, sha256: str, *words: str) -> int:
     sys.meta_path.insert(0, carried)
     from importlib import import_module
 
-    return int(import_module("lib.__main__").main((carried.files, archive, data), *words))
+    return int(import_module("lib.__main__").main((carried.files, archive, data), *arguments))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,7 @@ _RENDERED = (
 def render_bundle(entry: Entry, *, nexp: int) -> Files:
     """Return {relative path: bytes}; the same entry and nexp give the same bytes.
 
-    Raises RenderError without a log directory of the site, or if a value cannot be written into a
-    script.
+    Raises RenderError without the site's log directory, or for a value unfit for scripts.
     """
     from orchestrator.model.checks import launch_problem
     from orchestrator.model.sites import sets_folder
@@ -92,8 +91,7 @@ def image_config(entry: Entry) -> bytes:
 
 
 def manifest_hash(files: Mapping[str, bytes]) -> str:
-    """Return the manifest's SHA-256, which identifies the bundle: the manifest hashes every other
-    file."""
+    """Return the manifest's SHA-256, which identifies the bundle."""
     return hashlib.sha256(files[MANIFEST]).hexdigest()
 
 
@@ -215,10 +213,10 @@ def _site_mount(mount: SiteMount) -> str:
 
 
 def _package(entry: Entry) -> Files:
-    """Return lib/: the package `orchestrator.onnode`, without files that this entry cannot use
+    """Return lib/: `orchestrator.onnode` without parts unusable for this entry
     (kernel/parts.py)."""
     from orchestrator import onnode
-    from orchestrator.onnode.kernel.parts import is_carried, needs
+    from orchestrator.onnode.kernel.parts import needs
 
     site = entry.site
     notifies = bool(site.notify.command or site.notify.mail or site.notify.webhook)
@@ -233,6 +231,13 @@ def _package(entry: Entry) -> Files:
     return {
         f"lib/{name}": (folder / name).read_bytes() for name in names if is_carried(name, wanted)
     }
+
+
+def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:
+    """Return whether a bundle carries a file of lib/."""
+    from orchestrator.onnode.kernel.parts import PARTS
+
+    return all(wanted[part.need] for part in PARTS if name.startswith(part.path))
 
 
 def lib_file(name: str) -> bytes:
@@ -268,8 +273,7 @@ def _workload(entry: Entry) -> bytes:
 def _manifest(
     entry: Entry, nexp: int, files: Files, templates: Path, names: Mapping[str, str]
 ) -> bytes:
-    """Return versions and hashes of inputs and outputs: reproducible, without time, host or
-    absolute path."""
+    """Return versions and hashes of inputs and outputs, without time, host or absolute path."""
     inputs = {
         f"templates/{path.relative_to(templates).as_posix()}": _sha256(path.read_bytes())
         for path in templates.rglob("*.j2")

@@ -14,8 +14,14 @@ from orchestrator.onnode.kernel.regular import read_bytes
 from orchestrator.onnode.set.bundle import changed, hashes
 
 LARGEST_DIFF = 256 << 10
-"""Larger files are not compared by lines: the time grows with the square of their size."""
+"""Larger files are not compared by lines: the time is quadratic."""
 _MANIFEST = "manifest.json"
+
+
+class NoRoomError(RenderError):
+    """The file system of the bundle is full."""
+
+    exit_code = ExitCode.SET_STATE
 
 
 def write_bundle(
@@ -23,8 +29,8 @@ def write_bundle(
 ) -> None:
     """Write `files`; a reader sees either the old bundle or the new.
 
-    Only a bundle is replaced. Raises RenderError if the folder holds something else, if somebody
-    edited the bundle (unless `replace_edited`), or if it cannot be written.
+    Only a bundle is replaced. Raises RenderError for another content, an edited bundle (unless
+    `replace_edited`), or an unwritable folder.
     """
     directory = Path(os.path.realpath(directory))
     _check_place(directory, replace_edited)
@@ -35,9 +41,8 @@ def write_bundle(
         _fill(files, temp)
         _swap(temp, directory)
     except OSError as error:
-        failed = RenderError(f"cannot write the bundle to {directory}: {error.strerror}")
-        failed.exit_code = ExitCode.SET_STATE if is_full(error) else failed.exit_code
-        raise failed from error
+        kind = NoRoomError if is_full(error) else RenderError
+        raise kind(f"cannot write the bundle to {directory}: {error.strerror}") from error
     finally:
         if temp is not None:
             shutil.rmtree(temp, ignore_errors=True)

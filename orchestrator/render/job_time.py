@@ -65,11 +65,13 @@ def job_time(entry: Entry) -> JobTime:
 
 
 def published_need(entry: Entry) -> Need | None:
-    """Return this system's published run, else the slowest on as many of the same GPUs."""
+    """Return this system's published run, else the slowest on as many such GPUs."""
     if entry.ruleset == "own":
         return None
     known = find(benchmark=entry.benchmark, round=entry.round, system=entry.system)
-    known = known or [one for one in find(benchmark=entry.benchmark) if _is_alike(one, entry)]
+    known = known or [
+        result for result in find(benchmark=entry.benchmark) if _is_alike(result, entry)
+    ]
     if not known:
         return None
     slowest = max(known, key=_run_minutes)
@@ -78,11 +80,11 @@ def published_need(entry: Entry) -> Need | None:
 
 
 def between_minutes(benchmark: str, round: str) -> float:
-    """Return the median from run_stop to the next run_start in published logs of the round, else of
-    all rounds."""
-    rows = [one for one in startup.load() if one.benchmark == benchmark and one.between_s]
-    of_round = [one for one in rows if one.round == round]
-    times = [one.between_s for one in of_round or rows if one.between_s]
+    """Return the median from run_stop to run_start in published logs of the round, else of all
+    rounds."""
+    rows = [row for row in startup.load() if row.benchmark == benchmark and row.between_s]
+    of_round = [row for row in rows if row.round == round]
+    times = [row.between_s for row in of_round or rows if row.between_s]
     return median(times) / 60 if times else STARTUP_MINUTES
 
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
 
 _FROM_CALLER = re.compile(r"type=bind,source=\$[A-Z_]+[,/][\w=,./-]*$")
-"""A folder from the caller's environment, inserted by the shell."""
+"""A folder from the caller's environment."""
 _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 
 

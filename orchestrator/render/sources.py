@@ -1,5 +1,5 @@
-"""The source of each variable of the runs, for the bundle, and for nodes, which complete the
-network's variables."""
+"""The source of each variable of the runs, for the bundle and for nodes, which complete the
+network's."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _GIVEN_BY = {"command line": "user", "site": "site", "site network": "site"}
 
 
 def origins_table(entry: Entry, names: Mapping[str, str]) -> bytes:
-    """Return `origins.tsv`: a line per variable, tab separated, below a line with COLUMNS.
+    """Return `origins.tsv`: below COLUMNS a line per variable, tab separated.
 
     `names`: document path -> name in the manifest. `layer` is as in `Origin`; `file` and `line` are
-    empty for the command line, `line` for a site without a file.
+    empty for the command line, `line` without a site file.
+
     """
     called = {shown(Path(path)): name for path, name in names.items()}
     rows = [COLUMNS]
@@ -43,8 +44,8 @@ def _cell(text: str) -> str:
 def network_values(entry: Entry) -> dict[str, Any]:
     """Return the template's `fabric`, `network_origins` and `network_removed`.
 
-    An origin is "NAME<tab>user|site|descriptor<tab>value"; its value shows a node that somebody
-    edited the bundle.
+    An origin is "NAME<tab>user|site|descriptor<tab>value"; by its value a node notices an edited
+    bundle.
     """
     return {
         "fabric": entry.documents.fabric,

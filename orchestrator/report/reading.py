@@ -32,7 +32,7 @@ def read_report(
     """Read the set or folder of results at `directory`. Raises InputError as `orchestrator score`
     does."""
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=window, own=own_rules)
+    score = score_source(source, ruleset=ruleset, window=window, own_rules=own_rules)
     target, metric, smaller = _target(source, score)
     labels = run_labels(score.runs)
     return Report(

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
-from orchestrator.onnode.set.folder import Folder, FolderError
+from orchestrator.onnode.set.folder import Folder, FolderError, sweep
 from orchestrator.onnode.set.lease import HeldError, Lease
-from orchestrator.onnode.set.settle import as_failed, last_seen_ms, restore
+from orchestrator.onnode.set.settle import Settling, as_failed, last_seen_ms
 from orchestrator.scheduler.job import Scheduler
 
 
@@ -56,6 +57,33 @@ def settle_complete_set(
     except OSError as error:
         path = error.filename or layout.root
         note(f"note: {path}: {error.strerror or error}; the set could not be settled")
+
+
+def restore(folder: Folder) -> None:
+    """Write lost states of attempts as the ledger has them, in a set without missing runs. Nothing
+    new is recorded. Raises OSError, FolderError."""
+    folder.check_mine()
+    sweep(folder.layout, folder.world)
+    settling = Settling(folder)
+    for run in range(1, folder.record.nexp + 1):
+        for attempt in folder.attempts(run):
+            _restore(folder, settling, run, attempt)
+
+
+def _restore(folder: Folder, settling: Settling, run: int, attempt: int) -> None:
+    """Write an attempt's end as the ledger has it, if its state is lost. Raises FolderError,
+    OSError."""
+    path = folder.layout.attempt_state(run, attempt)
+    state = read(RunRecord, path, folder.files, strict=True)
+    is_final = (
+        isinstance(state, RunRecord)
+        and (state.run, state.attempt) == (run, attempt)
+        and state.state != "running"
+    )
+    ended = None if is_final else settling.on_record(run, attempt)
+    if ended is not None:
+        folder.check_mine()
+        folder.write(ended, path)
 
 
 def _remove_ledger_lock(folder: Folder) -> None:

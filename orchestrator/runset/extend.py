@@ -10,14 +10,20 @@ from dataclasses import replace
 
 from orchestrator.errors import SetError, UsageError, is_full
 from orchestrator.evidence.files import Findings
-from orchestrator.evidence.sets import MOST_RUNS, RunSet
+from orchestrator.evidence.sets import RunSet
 from orchestrator.onnode.kernel.records import write
+from orchestrator.onnode.kernel.walk import MOST_RUNS
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import HeldError
 from orchestrator.onnode.set.new import largest_root
 from orchestrator.runset.bundle import check_bundle
 from orchestrator.words import count, quoted
+
+
+def extension(nexp: int) -> ledger.NewRecord:
+    """Return the record: from here on the set has `nexp` runs."""
+    return "extend", {"nexp": nexp}
 
 
 def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
@@ -51,7 +57,7 @@ def extend(run_set: RunSet, nexp: int, world: World = THIS) -> RunSet:
     """Declare `nexp` runs. Needs the set's lock, and no live job. Raises SetError."""
     root = run_set.layout.root
     try:
-        ledger.append(root, ledger.extension(nexp), world=world)
+        ledger.append(root, extension(nexp), world=world)
         return with_extension(run_set, world)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held

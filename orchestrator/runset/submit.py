@@ -20,20 +20,22 @@ from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.lock import Lock
+from orchestrator.onnode.kernel.files import raise_if_away
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program
-from orchestrator.onnode.kernel.records import Holder, JobRecord, numbered, write
+from orchestrator.onnode.kernel.records import Holder, JobRecord, write
+from orchestrator.onnode.kernel.walk import SetWalk
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.lease import HeldError, Lease
-from orchestrator.onnode.set.sharing import rights
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.complete import settle_complete_set
 from orchestrator.runset.extend import check_extension, extend, with_extension
+from orchestrator.runset.sharing import rights
 from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count, quoted
@@ -444,7 +446,8 @@ def _unknown(run_set: RunSet, error: SchedulerError, message: str) -> SchedulerU
 def _next_number(layout: Layout, world: World) -> int:
     """Return an unused number. Raises SetError: a failed listing must not return a used number."""
     try:
-        return max(numbered(layout.submissions, files=world.files, strict=True), default=0) + 1
+        walk = SetWalk(layout.root, world.files, raise_if_away)
+        return max(walk.submissions(), default=0) + 1
     except OSError as error:
         folder = layout.submissions
         raise SetError(

@@ -15,6 +15,7 @@ import pytest
 from bundle_parts import Bundles, Set, made
 
 from orchestrator.cli import main
+from orchestrator.evidence.copies import original
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.set import ledger
@@ -226,7 +227,7 @@ def test_a_set_that_was_moved_is_the_same(copied: Path, tmp_path: Path) -> None:
     )
     for place in (gone, here):
         declared = replace(entries[0], data={**entries[0].data, "place": place})
-        assert ledger.original(copied, [declared]) == ""
+        assert original(copied, [declared]) == ""
 
 
 def test_a_bundle_that_was_edited_and_is_read_only_on_a_host_with_few_programs(

@@ -21,7 +21,7 @@ from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.folder import Folder
 from orchestrator.onnode.set.lease import read as read_lease
-from orchestrator.onnode.set.settle import restore
+from orchestrator.runset.complete import restore
 from orchestrator.runset.submit import submit
 from orchestrator.scheduler.job import Job
 

@@ -19,6 +19,7 @@ from orchestrator.onnode.kernel.records import SetRecord, write
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.new import largest_root
 from orchestrator.runset.allocation import Allocation
+from orchestrator.runset.extend import extension
 from orchestrator.scheduler.slurm_script import options_in
 
 WHAT = ("local_2x2x8", "builtin", "--nexp")
@@ -81,7 +82,7 @@ def test_a_set_of_too_few_runs_for_a_score_ends_in_the_command_for_more(
 def test_an_interrupted_extension_is_completed(cli: Commands, site: Path) -> None:
     """The ledger declares first: whoever resumes next writes what is missing in set.json."""
     root = started(cli, site)
-    ledger.append(root, ledger.extension(2))
+    ledger.append(root, extension(2))
     assert [str(one) for one in verify(root).problems] == [
         "set.json: `nexp` is 1, and was declared as 2"
     ]
@@ -92,7 +93,7 @@ def test_an_interrupted_extension_is_completed(cli: Commands, site: Path) -> Non
 
 def test_declared_runs_that_are_missing_are_shown(cli: Commands, site: Path) -> None:
     root = started(cli, site)
-    ledger.append(root, ledger.extension(4))
+    ledger.append(root, extension(4))
     write(replace(open_set(root).record, nexp=4), root / "set.json")
     picture = cli.json("status", root)
     assert (picture["state"], picture["reason"]) == ("paused", "3 runs added; resume runs them")
@@ -130,7 +131,7 @@ def test_a_bundle_that_was_deleted_is_named(cli: Commands, site: Path) -> None:
     hint = "put it back from a copy, or make a new set: orchestrator submit local_2x2x8 builtin"
     for words, runs in ((("--nexp", 3), 3), ((), 2)):
         if not words:
-            ledger.append(root, ledger.extension(2))
+            ledger.append(root, extension(2))
         assert cli("resume", root, *words).code == ExitCode.SET_STATE
         assert f"the bundle of {root.name} is missing" in cli.err
         assert cli.err.endswith(f"hint: {hint} --nexp {runs}\n")
@@ -161,7 +162,7 @@ def test_a_missing_file_of_several_records_is_one_problem(cli: Commands, site: P
 
 def test_extensions_that_were_changed_are_found(cli: Commands, site: Path) -> None:
     root = started(cli, site)
-    ledger.append(root, ledger.extension(1))
+    ledger.append(root, extension(1))
     assert "it was inserted, or changed" in str(verify(root).problems)
     ledger.append(root, ("attempt", {"run": 2, "attempt": 1, "seed": 1, "nodes": []}))
     assert "run 2 started when 1 run was declared" in str(verify(root).problems)

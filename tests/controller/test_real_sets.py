@@ -18,7 +18,7 @@ from orchestrator.errors import ExitCode
 from orchestrator.evidence.picture import picture
 from orchestrator.evidence.progress import Logs
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.records import JobRecord, RunRecord, numbered, read
+from orchestrator.onnode.kernel.records import JobRecord, RunRecord, read
 from orchestrator.scheduler.local import members
 from orchestrator.words import PIPE
 
@@ -132,7 +132,7 @@ def test_a_view_that_is_interrupted_cancel_and_resume(cli: Commands, tmp_path: P
         2,
         [1, 2],
     )
-    assert numbered(root / "submissions") == [1, 2]
+    assert SetEvidence(root).findings.walk.submissions() == [1, 2]
     assert (root / "runs/1/result_1.txt").read_bytes() == first
     assert root.parent == log_dir and (root / f"job_{job_id}.out").is_file()
     assert [path.name for path in log_dir.parent.iterdir()] == [log_dir.name], "nothing beside it"

@@ -22,7 +22,7 @@ from orchestrator.evidence.explanation import Explanation
 from orchestrator.evidence.picture import SetPicture, as_json, look
 from orchestrator.evidence.replay import replay
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.silence import LOOP_SILENT_S
+from orchestrator.evidence.silence import LOOP_SILENT_S, recorded
 from orchestrator.onnode.kernel.events import UNIT, Event, EventLog, Pulse
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import JobRecord, RunRecord, write
@@ -33,7 +33,6 @@ from orchestrator.onnode.loop.attempt_reports import AttemptReports, HangWatch
 from orchestrator.onnode.loop.context import JobContext
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost
-from orchestrator.onnode.policy.hang import recorded
 from orchestrator.scheduler.local import Local
 from orchestrator.views.sets import describe, headline, left_text
 from orchestrator.words import Screen

@@ -118,7 +118,7 @@ def test_any_bytes_in_any_pieces(noise: list[bytes], size: int) -> None:
     tail = Tail()
     for at in range(0, len(log), size):
         tail.feed(log[at : at + size])
-    assert (tail.rate, tail.stopped, tail.status) == (12.5, True, "success")
+    assert (tail.rate, tail.stop_ms, tail.status) == (12.5, 9, "success")
     assert tail.evaluation is None or tail.evaluation.value == (len(noise) - 1) / 8
 
 

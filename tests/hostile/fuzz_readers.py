@@ -46,8 +46,9 @@ from tars import tar_of
 from orchestrator.cli.signals import exit_on
 from orchestrator.container import registry
 from orchestrator.errors import OrchestratorError
+from orchestrator.evidence.copies import original
 from orchestrator.evidence.events import read_events, read_job_notes
-from orchestrator.evidence.ledger import verify
+from orchestrator.evidence.ledger import marked, verify
 from orchestrator.evidence.picture import as_json, look
 from orchestrator.evidence.replay import replay
 from orchestrator.evidence.sets import SetEvidence
@@ -131,7 +132,7 @@ def read_ledger(content: bytes, folder: Path) -> None:
     json.dumps(verdict.to_json())
     entries, _ = ledger.read(root)
     ledger.declared(entries)
-    ledger.original(root, entries)
+    original(root, entries)
     try:
         score_dir(str(root))
     except OrchestratorError:
@@ -172,7 +173,7 @@ def read_slurm(content: bytes, folder: Path) -> None:
         lambda: slurm_nodes._states(answer, only_default=False),
         lambda: slurm_nodes.allocation_reply(text),
         lambda: answer.complaint,
-        lambda: ledger.marked(comment(text)),
+        lambda: marked(comment(text)),
         lambda: job_end(text),
         lambda: slurm.Slurm(ask=lambda *_, **__: answer).comments("orch-x", ["7", "8"]),
         lambda: slurm.Slurm(ask=lambda *_, **__: answer).cluster(),

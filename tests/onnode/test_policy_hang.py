@@ -9,7 +9,6 @@ from policy_parts import settings
 
 from orchestrator.onnode.kernel.events import NetworkUse, Pulse
 from orchestrator.onnode.policy.hang import (
-    hung,
     on_sockets,
     silence,
     stands_out,
@@ -34,7 +33,7 @@ def quiet(
     rest = int(began), int(1000 * interval), int(stopped)
     pulses = {"a": Pulse(int(1000 * seconds), *rest)}
     pulses.update((node, Pulse(int(1000 * one), 0, 0, 0)) for node, one in others.items())
-    return hung(pulses, LIMITS)
+    return silence(pulses, LIMITS).verdict
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,9 @@ def test_one_line_anywhere_is_a_sign_of_life(seconds: float, interval: float, ot
 
 def test_zero_switches_it_off() -> None:
     assert (
-        hung({"a": Pulse(10**9, 1, 1000, 0)}, settings(hang_multiple=0, hang_s=1, hang_start_s=1))
+        silence(
+            {"a": Pulse(10**9, 1, 1000, 0)}, settings(hang_multiple=0, hang_s=1, hang_start_s=1)
+        ).verdict
         == ""
     )
 
@@ -110,7 +111,7 @@ def test_the_pulse_of_the_whole_run_gives_the_verdict_of_its_nodes(
     """That pulse alone is on record, and the decision is made of it again."""
     run = silence(pulses, LIMITS)
     assert silence({"": run.pulse}, LIMITS) == run
-    assert hung(pulses, LIMITS) == run.verdict
+    assert silence(pulses, LIMITS).verdict == run.verdict
     assert run.is_long or not run.hangs
 
 

@@ -107,7 +107,7 @@ def test_a_new_hold_forgets_failures_but_not_who_is_aside() -> None:
         loop("aside", "a", "check", "bad", "0", "0"),
         hold,
     )
-    assert (one.failed, one.excluded, one.generation) == ({}, {"a": "bad"}, 2)
+    assert (one.failed, one.excluded, one.orders.generation) == ({}, {"a": "bad"}, 2)
 
 
 def test_who_is_aside_is_no_candidate_any_more() -> None:

@@ -43,7 +43,7 @@ def test_a_node_that_is_out_makes_room_for_the_next(end: str) -> None:
 def test_a_new_hold_forgets_who_pulled() -> None:
     made = after(("lacks", "n0"), ("pull", "n0"))
     apply(made, Event(1, "loop", "hold", "", '{"nodes": ["n0"]}'))
-    assert lacking(made) == [] and made.pulling == set()
+    assert lacking(made) == [] and made.orders.pulling == set()
 
 
 WORDS = st.sampled_from(["lacks", "pulled", "failed", "left", "silent"])

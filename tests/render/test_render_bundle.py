@@ -17,8 +17,9 @@ from until import LIMIT_S
 import orchestrator
 from orchestrator.errors import RenderError
 from orchestrator.model import load_entry
-from orchestrator.onnode.kernel.parts import is_carried, needs
+from orchestrator.onnode.kernel.parts import needs
 from orchestrator.render import manifest_hash, render_bundle, write_bundle
+from orchestrator.render.bundle import is_carried
 from orchestrator.render.files import read_bundle
 from orchestrator.resources import data_dir
 

@@ -224,7 +224,7 @@ DEFECTS = [
         "a holder of the ledger's lock that stood still wrote what it had read before another took over",
         "508d3c0",
         LEDGER,
-        "            if not lease.mine:  # it stood still: what it has read may be outdated\n                continue\n",
+        "            if not lease.mine:  # it stood still: its reading may be outdated\n                continue\n",
         "",
         why_not="rare: a command must stand still between two of some 80 steps while a job of its set writes to the ledger",
         likely=(
@@ -299,8 +299,8 @@ DEFECTS = [
                     "            self.files.link(temporary, result)  # fails if it exists already\n"
                     "        except OSError as error:\n"
                     "            if self.files.has_name(result):\n"
-                    '                words = f"{result} is there already; a published result is never replaced"\n'
-                    "                raise FolderError(words) from error\n"
+                    '                problem = f"{result} is there already; a published result is never replaced"\n'
+                    "                raise FolderError(problem) from error\n"
                     "            self.files.rename(temporary, result)  # a file system without hard links\n"
                 ),
                 "        self.files.rename(temporary, result)\n",
@@ -346,15 +346,15 @@ DEFECTS = [
                 OPENING,
                 (
                     "        if record is None and declared is None:\n"
-                    '            if records.numbered(layout.runs, "", files=files, strict=True) or entries:\n'
-                    '                words = f"{layout.set_file} is missing, and the set has runs"\n'
-                    '                raise FolderError(f"{words}; put it back, or start a new set")\n'
+                    "            if SetWalk(layout.root, files, raise_if_away).runs() or entries:\n"
+                    '                problem = f"{layout.set_file} is missing, and the set has runs"\n'
+                    '                raise FolderError(f"{problem}; put it back, or start a new set")\n'
                 ),
                 "        if record is None:\n",
             ),
             Edit(
                 OPENING,
-                "    if declared is not None and found != (declared.nexp, declared.root_seed):\n",
+                "    if declared is not None and plan != (declared.nexp, declared.root_seed):\n",
                 "    if declared is not None and record.nexp != declared.nexp:\n",
             ),
             Edit(
@@ -459,8 +459,8 @@ DEFECTS = [
             ),
             Edit(
                 FOLDER,
-                '"attempt_", self.files, strict=True)\n',
-                '"attempt_", self.files)\n',
+                "        return self._walk.attempts(run)\n",
+                "        return SetWalk(self.layout.root, self.files, lambda *_: None).attempts(run)\n",
             ),
         ),
         likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit='0:15"),

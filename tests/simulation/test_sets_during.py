@@ -12,10 +12,9 @@ from run_sets import Set
 from worlds import Ends, Me, Sets, World, hangs
 
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.evidence.silence import read_silences
+from orchestrator.evidence.silence import read_silences, recorded
 from orchestrator.evidence.starts import attempt_starts, differences
 from orchestrator.onnode.loop.job import _time
-from orchestrator.onnode.policy.hang import recorded
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.node_run import Part
 

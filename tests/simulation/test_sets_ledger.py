@@ -20,7 +20,7 @@ from until import LIMIT_S
 from worlds import Sets, exits
 
 from orchestrator.cli import main
-from orchestrator.evidence.ledger import Mismatch, verify
+from orchestrator.evidence.ledger import Mismatch, marked, verify
 from orchestrator.onnode.kernel.files import Files, PathLike
 from orchestrator.onnode.kernel.world import World
 from orchestrator.onnode.set import ledger
@@ -545,7 +545,7 @@ def test_a_forged_set_is_told_by_what_was_kept_elsewhere(
     [job] = one.glob("jobs/*.json")
     output = one / f"job_{job.stem}.out"
     [*_, last] = output.read_text().splitlines()
-    head = ledger.marked(last.split()[-1])[0]
+    head = marked(last.split()[-1])[0]
     assert head in [ledger.head([entry]) for entry in ledger.read(one)[0]]
 
     def verified(*words: str) -> tuple[int, dict[str, Any], str]:
@@ -603,11 +603,11 @@ def test_a_jobs_comment_keeps_what_the_site_wrote(tmp_path: Path) -> None:
 
 def test_only_a_whole_word_is_a_head() -> None:
     sha = "a" * 64
-    assert ledger.marked(f"x orchestrator-ledger:3:{sha} y") == [f"3 {sha}"]
+    assert marked(f"x orchestrator-ledger:3:{sha} y") == [f"3 {sha}"]
     for text in (
         f"a-orchestrator-ledger:3:{sha}",
         f"orchestrator-ledger:3:{sha}b",
         "orchestrator-ledger:3:",
     ):
-        assert ledger.marked(text) == []
+        assert marked(text) == []
     assert ledger.mark("") == ""

@@ -149,7 +149,7 @@ def test_a_workload_that_nobody_published_logs_what_its_document_says(tmp_path: 
     )
     trainings = Trainings(of)
     rules = OwnRules("tiny_gpt", 0.7, "accuracy", smaller=False)
-    score = score_dir(str(write_set(tmp_path, scripts(trainings, 5))), own=rules)
+    score = score_dir(str(write_set(tmp_path, scripts(trainings, 5))), own_rules=rules)
     assert score.valid and score.minutes == pytest.approx(15, rel=0.1)
     assert "assumed" in trainings.source
     script = trainings.script(seed=1, start_ms=0, chance=random.Random(1))
@@ -164,7 +164,7 @@ def test_a_set_scores(entry: tuple[str, str, str], tmp_path: Path) -> None:
     of = facts(*entry)
     folder = write_set(tmp_path, scripts(Trainings(of), 10))
     own = OwnRules("builtin", of.target, "validation loss") if of.own else None
-    score = score_dir(str(folder), ruleset="" if own else of.ruleset, own=own)
+    score = score_dir(str(folder), ruleset="" if own else of.ruleset, own_rules=own)
     assert score.valid, score.reasons
     assert [str(finding) for finding in score.findings] == []
 

@@ -1,5 +1,5 @@
-"""The loop's beat: nodes detect a dead loop although a stopped srun, or a dead slurmd, keeps their
-input open forever."""
+"""The loop's beat: nodes detect a dead loop, although a stopped srun or dead slurmd keeps their
+input open."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from .waiting import Waiting
 
 BEAT_S = 60.0
-"""How often the loop writes a line to every node, whatever it waits for."""
+"""How often the loop writes a line to every node."""
 LOOK_S = 300.0
-"""How often a node checks: every five beats, so that a few late beats do not count."""
+"""How often a node checks: late beats do not count."""
 SILENCE_S = 1800.0
 """A node leaves after this silence, or `storage_wait_minutes` if longer. The loop is silent only
-while stopped, or in a call to a file system, and a file server may need half an hour to return."""
+while stopped, or in a call to a file system, which may take half an hour."""
 BEAT = {"do": "beat"}
 _LINE = '{"do":"beat"}'
 
 
 class LoopWatch:
-    """Counts checks since the loop's last line, not time: suspended nodes do not check."""
+    """Counts checks since the loop's last line: suspended nodes do not check."""
 
     def __init__(self, storage_wait_s: int) -> None:
         self._limit_s = max(SILENCE_S, float(storage_wait_s))
@@ -42,8 +42,8 @@ def listen(
     receive: Callable[[str], object],
     at_end: Callable[[str], object],
 ) -> None:
-    """Pass each line of standard input to `receive`. Call `at_end` with "" at its end, or with the
-    reason if the loop seems dead."""
+    """Pass each line of standard input to `receive`. Call `at_end` at its end with "", or with why
+    the loop seems dead."""
     watch = LoopWatch(storage_wait_s)
 
     def take(line: str) -> None:

@@ -1,4 +1,4 @@
-"""The event file of a job: messages of nodes, observations and decisions of the loop, in order.
+"""The event file of a job: nodes' messages, and the loop's observations and decisions, in order.
 
 Only the loop appends. An event is a line of five cells: Unix milliseconds, source (`node`, `loop`
 or `slurm`), word, node or "", detail, whose fields UNIT separates (docs/events.md). Messages of
@@ -30,8 +30,8 @@ _CODES = (
     *range(0x2066, 0x206A),
 )
 UNSHOWN = dict.fromkeys(_CODES, " ")
-"""For `str.translate`: replaces control characters, ends of lines, and characters that change the
-direction of text. orchestrator/words.py has the same."""
+"""For `str.translate`: replaces control characters, line ends and changes of text direction, as
+orchestrator/words.py does."""
 _UNSHOWN_BUT_UNIT = {code: " " for code in _CODES if chr(code) != UNIT}
 
 
@@ -57,20 +57,20 @@ class Event:
     def data(self) -> dict[str, Any]:
         """Parse the detail; {} if it is no JSON object."""
         try:
-            found = json.loads(self.detail)
+            value = json.loads(self.detail)
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return value if isinstance(value, dict) else {}
 
     def names(self, member: str) -> list[str]:
         """Return the texts in a list of the object."""
-        found = self.data().get(member)
-        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+        names = self.data().get(member)
+        return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 class Pulse(NamedTuple):
-    """A node's progress in a run, in milliseconds; `interval_ms`: longest between two
-    evaluations, or 0."""
+    """A node's progress in a run, in milliseconds; `interval_ms`: longest between evaluations, or
+    0."""
 
     quiet_ms: int
     began: int
@@ -81,7 +81,7 @@ class Pulse(NamedTuple):
 
 
 class NetworkUse(NamedTuple):
-    """Numbers of processes that report RDMA, or only another network; `line`: an example."""
+    """Numbers of processes with RDMA, and with only another network; `line`: an example."""
 
     rdma: int
     other: int
@@ -125,8 +125,8 @@ def _pong() -> re.Pattern[str]:  # `status` reads events and no pongs
 
 
 def parse_pong(line: bytes) -> tuple[str, str, Pulse | None] | None:
-    """Return (node, attempt, pulse) of a reply to a ping, by far the most frequent line; None for
-    others. Between runs: attempt "", no pulse."""
+    """Return (node, attempt, pulse) of a reply to a ping, the most frequent line; None for others.
+    Between runs: attempt "", no pulse."""
     pong = _pong().fullmatch(line.decode("utf-8", "replace")) if line[:5] == b"pong\t" else None
     if pong is None:
         return None

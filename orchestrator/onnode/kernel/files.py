@@ -1,4 +1,4 @@
-"""The storage as a host sees it: every file operation of the loop and of writing commands.
+"""The storage as a host sees it: all file operations of the loop and of writing commands.
 
 Each method is a step: it can fail alone, and a program can be killed between any two.
 orchestrator/simulation/storage.py has the same methods.
@@ -18,7 +18,6 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a name comes from `Files.temporary`."""
     return name.startswith(".") and ".tmp." in name
 
 
@@ -31,6 +30,12 @@ AWAY = frozenset(
 )
 """Unavailable storage, which says nothing about a file."""
 _ROOM = bytes(1 << 16)
+
+
+def raise_if_away(path: PathLike, error: Exception) -> None:
+    """Raise the error of reading `path` if its storage is unavailable."""
+    if isinstance(error, OSError) and error.errno in AWAY:
+        raise error
 
 
 class FileState(NamedTuple):
@@ -61,7 +66,7 @@ class Appender:
         return os.write(self._fd, content)
 
     def sync(self) -> None:
-        """Flush to disk. Raises OSError."""
+        """Raises OSError."""
         os.fsync(self._fd)
 
     def close(self) -> None:
@@ -69,10 +74,8 @@ class Appender:
 
 
 class Files:
-    """The real storage. Methods raise OSError unless documented; a stale handle or an I/O error
-    is no missing file."""
-
-    # ---- reading ----
+    """The real storage. Methods raise OSError unless documented; a stale handle is no missing
+    file."""
 
     open = staticmethod(open_regular)
     read_bytes = staticmethod(read_bytes)
@@ -109,8 +112,6 @@ class Files:
         """Never raises."""
         return os.path.isdir(path)
 
-    # ---- writing ----
-
     def temporary(self, path: PathLike) -> str:
         """Return a unique name in its folder."""
         folder, name = os.path.split(path)
@@ -130,7 +131,7 @@ class Files:
             file.write(content)
 
     def join(self, path: PathLike, sources: Sequence[PathLike]) -> None:
-        """Concatenate regular files into a flushed file. Only the last source must exist."""
+        """Concatenate regular files into a flushed file; only the last must exist."""
         import shutil  # which imports bz2 and lzma: 3 ms of every command and agent
 
         with open_new(path) as out:
@@ -178,7 +179,6 @@ class Files:
             pass
 
     def touch(self, path: PathLike) -> None:
-        """Set the current time."""
         os.utime(path)
 
     def make_folder(self, path: PathLike, *, parents: bool = False, exist_ok: bool = False) -> None:
@@ -194,7 +194,7 @@ class Files:
         shutil.rmtree(path, ignore_errors=True)
 
     def copy_tree(self, source: PathLike, target: PathLike) -> None:
-        """Copy a folder without byte code, writable by its owner alone."""
+        """Copy a folder without byte code, writable by its owner."""
         import shutil
 
         try:

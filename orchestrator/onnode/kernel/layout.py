@@ -30,7 +30,7 @@ class Layout:
 
     @cached_property
     def program(self) -> Path:
-        """Archives that carried the bundle to jobs, named after their hash."""
+        """Archives of the bundle for jobs, named after their hash."""
         return self.root / "program"
 
     @cached_property
@@ -79,7 +79,7 @@ class Layout:
         return self.jobs / f"{job_id}.json"
 
     def job_environment(self, job_id: str, restart: int = 0) -> Path:
-        """A job's evaluated environment, compressed; again for each restart by the scheduler."""
+        """A job's evaluated environment, compressed; again for each restart."""
         suffix = f"-{restart}" if restart else ""
         return self.jobs / f"{job_id}{suffix}.env.gz"
 
@@ -139,7 +139,7 @@ class Layout:
         return self.attempt(run, attempt) / "hang" / f"{node}.txt"
 
     def inside(self, part: str, sha: str) -> Path:
-        """A part of a container's content, for all nodes and runs that had it."""
+        """A part of containers' content, for all nodes and runs with it."""
         return self.root / "inside" / f"{part}-{sha}.tsv"
 
     def node_files(self, run: int, attempt: int, node: str) -> Path:

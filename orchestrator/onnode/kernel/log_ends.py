@@ -1,5 +1,4 @@
-"""The two ends of a log as one text, with line numbers of the file. Any log costs less than a
-megabyte."""
+"""The two ends of a log as one text, with line numbers of the file."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ class LogEnds:
     start: int
 
     def line(self, offset: int) -> int:
-        """Return the line number at `offset` of the text, from 1 on. Below 0: from the end of the
-        file (-1: the last). 0: the file is no longer readable."""
+        """Return the line number at `offset` of the text; below 0: from the file's end (-1: the
+        last); 0: unreadable now."""
         if offset < self.cut or self.start == self.cut:
             return self.text.count(b"\n", 0, offset) + 1
         at = self.start + offset - self.cut
@@ -39,7 +38,7 @@ class LogEnds:
 
 
 def read_log_ends(path: PathLike, files: Files = HERE) -> LogEnds | None:
-    """Read both ends, whole lines; None if the log is unreadable."""
+    """Read both ends, whole lines; None if unreadable."""
     try:
         with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size

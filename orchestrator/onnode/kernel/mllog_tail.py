@@ -1,7 +1,7 @@
 """MLLOG records in a part of a log, and the status of its run. The score is the referee's
 (orchestrator/mllog/reader.py).
 
-Nothing here raises on any bytes: torn, damaged and foreign lines are skipped.
+Never raises: torn, damaged and foreign lines are skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
         end = chunk.find(b"\n", at)
         line = chunk[at : end if end >= 0 else len(chunk)]
         try:
-            # Output of another process after it on the same line does not hide the record.
+            # Another process may have written after it on the same line.
             record, _ = _DECODER.raw_decode(
                 line[line.rfind(TOKEN) + len(TOKEN) :].decode("latin-1").lstrip()
             )
@@ -45,6 +45,11 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
         at = chunk.find(TOKEN, end) if end >= 0 else -1
 
 
+def has_start(chunk: bytes) -> bool:
+    """Return whether a record says that the run started."""
+    return b"run_start" in chunk and any(record["key"] == "run_start" for record in lines(chunk))
+
+
 def status_of(record: dict[str, Any]) -> str:
     status = record["metadata"].get("status")
     return status[:40] if isinstance(status, str) else ""
@@ -52,9 +57,9 @@ def status_of(record: dict[str, Any]) -> str:
 
 def _last_stop(chunk: bytes) -> str | None:
     """None without a run_stop."""
-    stops = (
-        [one for one in lines(chunk) if one["key"] == "run_stop"] if b"run_stop" in chunk else []
-    )
+    if b"run_stop" not in chunk:
+        return None
+    stops = [record for record in lines(chunk) if record["key"] == "run_stop"]
     return status_of(stops[-1]) if stops else None
 
 
@@ -75,8 +80,8 @@ class StopFinder:
             self._rest += piece[cut:]
 
     def _take(self, chunk: bytes) -> None:
-        found = _last_stop(chunk)
-        self.status = self.status if found is None else found
+        status = _last_stop(chunk)
+        self.status = self.status if status is None else status
 
     def finish(self) -> None:
         """Parse the unfinished line."""
@@ -96,9 +101,9 @@ def last_status(
                 begin = max(lowest, end - _BLOCK)
                 file.seek(begin)
                 chunk = file.read(end - begin) + begun
-                found = _last_stop(chunk)
-                if found is not None:
-                    return found
+                status = _last_stop(chunk)
+                if status is not None:
+                    return status
                 # The line cut at the start of this block ends the next block.
                 begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
     except OSError as error:

@@ -10,7 +10,7 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,15})(\D*)", re.DOTALL)
 ALL_NODES = r"(?:all \d+|both) nodes"
 """Pattern of all_of(); older records have `all 2 nodes`."""
 LONGEST, MOST_NAMED = 80, 4
-"""Characters of folded names in a sentence; names in place of more."""
+"""Most characters of folded names in a sentence; most names instead."""
 
 
 def fold(names: Collection[str]) -> str:
@@ -45,8 +45,8 @@ def _folded(head: str, tail: str, digits: int, numbers: list[int]) -> str:
 
 
 def subject(nodes: Sequence[str], total: int, ranks: Mapping[str, int]) -> str:
-    """Return `all 8 nodes` or `both nodes` if these are `total` nodes, `nodes n[1-7]`, or
-    `node n3 (rank 2)`."""
+    """Return `all 8 nodes` or `both nodes` if these are all, `nodes n[1-7]`, or `node n3 (rank
+    2)`."""
     if len(nodes) == 1:
         rank = ranks.get(nodes[0])
         return f"node {nodes[0]}" + ("" if rank is None else f" (rank {rank})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 
@@ -49,8 +48,3 @@ def needs(engine: str, *, deep: bool, notifies: bool, scratch: bool) -> dict[str
         "scratch": scratch,
         "look": False,  # `orchestrator init` adds it
     }
-
-
-def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:
-    """Return whether a bundle carries a file of lib/."""
-    return all(wanted[part.need] for part in PARTS if name.startswith(part.path))

@@ -1,6 +1,6 @@
-"""A bundle's files in memory, and the archive that carries them to nodes.
+"""A bundle's files in memory, and their archive for nodes.
 
-They are read once, at the start: a file that changes on storage later is never executed.
+They are read once: a file that changes later is never executed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _BLOCK = 512
 
 
 class Program(NamedTuple):
-    """`archive`: its path, "" until it is written; `data`: its content; `folder`: the bundle
-    started by hand, "" for a submitted job."""
+    """`archive`: its path, "" until written; `data`: its content; `folder`: the bundle started by
+    hand, or ""."""
 
     files: Mapping[str, bytes]
     archive: str = ""
@@ -47,11 +47,11 @@ class Program(NamedTuple):
         """Fill `data`. Raises ValueError for too long names."""
         return self if self.data else self._replace(data=pack(self.files))
 
-    def command(self, python: str, *words: str) -> list[str]:
+    def command(self, python: str, *arguments: str) -> list[str]:
         """Isolated from modules in a user's folders, and without byte code."""
         loader = self.files[LOADER].decode()
         start = [python or "python3", "-I", "-S", "-B", "-c", loader]
-        return [*start, self.archive, self.sha256, *words]
+        return [*start, self.archive, self.sha256, *arguments]
 
     def below(self, prefix: str) -> dict[str, bytes]:
         """Return the files below a folder, without `prefix`."""
@@ -72,8 +72,7 @@ def walk(bundle: PathLike) -> Iterator[tuple[str, bytes | None]]:
     """Yield (path below `bundle`, content) of every file; None for links and the like. Raises
     OSError.
 
-    Leaves out byte code, empty folders, and output of jobs started by hand in it (`--output` of
-    job.sh).
+    Leaves out byte code, empty folders, and output of jobs started in it (`--output` of job.sh).
     """
     if os.path.isdir(bundle):
         yield from _below(os.fspath(bundle), "")

@@ -12,8 +12,8 @@ def with_proxy(
 ) -> list[str]:
     """Return an engine's command with the proxy of `variables` (NAME=VALUE) for these `clients`.
 
-    Podman pulls by itself. Docker's daemon has its own proxy; its client only reads manifests. sudo
-    clears the environment and may allow the engine alone, so nothing changes behind it.
+    Podman pulls by itself; Docker's daemon has its own proxy, and its client only reads manifests.
+    sudo clears the environment and may allow the engine alone: nothing changes behind it.
     """
     direct = os.path.basename("".join(command[:1])) in clients
     return ["env", *variables, *command] if variables and direct else list(command)
@@ -23,7 +23,7 @@ def proxy_of(host: str, variables: Mapping[str, str]) -> str:
     """Return the proxy's address for https:// to `host`; "" for a direct connection."""
     values = {name.lower(): value for name, value in variables.items() if value}
     exceptions = values.get("no_proxy", "").split(",")
-    if any(_is_in(host.lower(), one.strip().lower()) for one in exceptions):
+    if any(_is_in(host.lower(), exception.strip().lower()) for exception in exceptions):
         return ""
     return values.get("https_proxy", "")
 

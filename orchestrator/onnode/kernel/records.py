@@ -1,7 +1,6 @@
 """The small JSON files of a set as typed records, written atomically (docs/set-folder.md).
 
-Reading never raises: a missing file is None, an unusable file a Finding. Only regular files up to
-`regular.MAX_BYTES` count: anybody may write into a set.
+Reading never raises: a missing file is None, an unusable file a Finding.
 """
 
 from __future__ import annotations
@@ -9,15 +8,16 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from .files import AWAY, HERE, Files, PathLike
+from .files import HERE, Files, PathLike, raise_if_away
 from .plural import count
-from .regular import parse
+from .walk import problem, read_object
+
+if TYPE_CHECKING:
+    from .walk import WalkedFiles
 
 SCHEMA = 1
 REHEARSAL = "rehearsal"
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class StateFile:
-    """A kind of record. Members' types are keys of _ACCEPTED; NEEDED members are required."""
+    """A kind of record. Members' types: keys of _ACCEPTED; NEEDED members are required."""
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
     SELDOM: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +53,7 @@ R = TypeVar("R", bound=StateFile)
 
 @dataclass(frozen=True)
 class SetRecord(StateFile):
-    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: parts missing
+    """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: missing parts
     of the published configuration."""
 
     NEEDED = ("set_id", "nexp", "scheduler")
@@ -78,7 +78,7 @@ class SetRecord(StateFile):
     gpus_per_node: int = 0
     """GPUs of a node; without GPUs its processes."""
     gpu_model: str = ""
-    """NO_GPU without GPUs; "" in older sets, which do not tell."""
+    """NO_GPU without GPUs; "" in older sets."""
     engine: str = ""
     image: str = ""
     max_attempts: int = 0
@@ -96,14 +96,13 @@ class SetRecord(StateFile):
 
     @property
     def each(self) -> str:
-        """Return what a node has: `8 GPUs`; without GPUs, `2 processes`."""
+        """A node's GPUs as text: `8 GPUs`; without GPUs, `2 processes`."""
         return count(self.gpus_per_node, "process" if self.gpu_model == NO_GPU else "GPU")
 
 
 @dataclass(frozen=True)
 class SubmissionRecord(StateFile):
-    """submissions/<k>.json: a request to the scheduler, written before it, and again with its
-    outcome."""
+    """submissions/<k>.json: a request to the scheduler, written before it and with its outcome."""
 
     NEEDED = ("number", "state")
 
@@ -155,7 +154,7 @@ class JobRecord(StateFile):
     """Excluded nodes, by their name in the file."""
     warnings: list[str] = field(default_factory=list)
     groups: list[dict[str, Any]] = field(default_factory=list)
-    """Side by side: `nodes`, `run` and `attempt` per group (0: between runs)."""
+    """Side by side: `nodes`, `run`, `attempt` per group (0: between runs)."""
     ledger: str = ""
     """The ledger's head when written."""
     edited: list[str] = field(default_factory=list)
@@ -203,8 +202,8 @@ class NodeRunRecord(StateFile):
     """node_<rank>.json of an attempt: its end on a node. `drift`: host settings that did not hold.
 
     `container_run`: number of the run in its container (0: unknown). `cache`: compile caches at its
-    start (agent/scratch.py), or {}. `transport`: how many processes reported RDMA (`rdma`) or
-    another network (`other`, with the first `line`).
+    start (agent/scratch.py), or {}. `transport`: processes with RDMA (`rdma`) or another network
+    (`other`, with the first `line`).
     """
 
     NEEDED = ("node", "exit")
@@ -238,27 +237,23 @@ _SHAPES: dict[type[StateFile], dict[str, str]] = {}
 
 
 def read(
-    kind: type[R], path: PathLike, files: Files = HERE, *, strict: bool = False
+    kind: type[R], path: PathLike, files: WalkedFiles = HERE, *, strict: bool = False
 ) -> R | Finding | None:
     """Return a record, or None without a file. Unknown members are ignored.
 
     `strict`: raise OSError if the storage does not answer.
     """
     try:
-        data = parse(files.read_bytes(path))
+        data = read_object(path, files.read_bytes)
     except FileNotFoundError:
         return None
-    except OSError as error:
-        if strict and error.errno in AWAY:
-            raise
-        return Finding(Path(path), f"cannot be read: {error.strerror or error}")
-    except ValueError as error:  # not UTF-8, or not JSON
-        return Finding(Path(path), f"is no JSON: {error}")
-    if not isinstance(data, dict):
-        return Finding(Path(path), "is not a JSON object")
+    except (OSError, ValueError) as error:
+        if strict:
+            raise_if_away(path, error)
+        return Finding(Path(path), problem(error))
     shape, values = _fitting(kind, data)
-    problem = _problem(kind, shape, values)
-    return Finding(Path(path), problem) if problem else kind(**values)
+    misfit = _problem(kind, shape, values)
+    return Finding(Path(path), misfit) if misfit else kind(**values)
 
 
 def checked(kind: type[R], data: dict[str, Any]) -> R | None:
@@ -295,10 +290,10 @@ def _misfit(value: Any, word: str) -> str:
         return f"is {json.dumps(value)[:40]}, not {word}"
     if isinstance(value, (int, float)) and not abs(value) < LIMIT:
         return "is no number that can be counted with"
-    if word == "list[str]" and not all(isinstance(one, str) for one in value):
+    if word == "list[str]" and not all(isinstance(item, str) for item in value):
         return "holds something else than text"
     if word == "dict[str, int]" and not all(
-        type(one) is int and abs(one) < LIMIT for one in value.values()
+        type(number) is int and abs(number) < LIMIT for number in value.values()
     ):
         return "holds something else than whole numbers"
     return ""
@@ -313,10 +308,10 @@ def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files 
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
-    """Replace a whole file, through a link; write to a device or pipe. Raises OSError and leaves
-    nothing behind.
+    """Replace a whole file, through a link; write to a device or pipe. Raises OSError, and leaves
+    nothing.
 
-    Without `sync` the content may be lost with the machine, but is never seen in half.
+    Without `sync` the content may be lost with the machine, but never half.
     """
     path = Path(path)
     if path.is_dir():
@@ -345,29 +340,6 @@ def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files =
         raise
 
 
-def numbered(
-    folder: PathLike,
-    suffix: str = ".json",
-    prefix: str = "",
-    files: Files = HERE,
-    *,
-    strict: bool = False,
-) -> list[int]:
-    """Return the rising numbers k of `<prefix><k><suffix>` in `folder`. `strict`: as in `read`."""
-    try:
-        return numbers(files.names(folder), suffix, prefix)
-    except OSError as error:
-        if strict and error.errno in AWAY:
-            raise
-        return []
-
-
-def numbers(names: Iterable[str], suffix: str, prefix: str) -> list[int]:
-    """Return the rising numbers k of names `<prefix><k><suffix>`."""
-    name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
-    return sorted(int(found[1]) for found in map(name.fullmatch, names) if found)
-
-
 @dataclass(frozen=True)
 class Holder:
     """A process that holds, or checks, a lease. Unknown members: "" or 0."""
@@ -376,12 +348,12 @@ class Holder:
     uid: int = -1
     host: str = ""
     boot: str = ""
-    """The kernel's boot id: machines may share a name, and reboots reuse process ids."""
+    """The kernel's boot id: names may be shared, and reboots reuse process ids."""
     pids: str = ""
     """The namespace of `pid`."""
     pid: int = 0
     start: str = ""
-    """Clock ticks since boot; distinguishes a recycled pid."""
+    """Clock ticks since boot, against recycled pids."""
     job: str = ""
     """The loop's job; "" for a command."""
     restart: int = 0

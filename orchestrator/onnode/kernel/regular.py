@@ -16,15 +16,33 @@ MAX_BYTES = 16 << 20
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _open(path: PathLike, flags: int) -> tuple[int, int]:
+def _open(path: PathLike, flags: int, root: str = "") -> tuple[int, int]:
     """Return descriptor and size."""
     fd = os.open(path, _READ | flags)
-    about = os.fstat(fd)
-    if not stat.S_ISREG(about.st_mode):
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            is_folder = stat.S_ISDIR(about.st_mode)
+            what = "this is a folder, not a file" if is_folder else "no regular file"
+            raise OSError(0, what, os.fspath(path))
+        check_inside(fd, path, root)
+    except OSError:
         os.close(fd)
-        what = "this is a folder, not a file" if stat.S_ISDIR(about.st_mode) else "no regular file"
-        raise OSError(0, what, os.fspath(path))
+        raise
     return fd, about.st_size
+
+
+def check_inside(fd: int, path: PathLike, root: str) -> None:
+    """Raise OSError if `path`, opened as `fd`, lies outside `root` because of a link. `root` "":
+    anywhere."""
+    if not root:
+        return
+    try:
+        real = os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        real = os.path.realpath(path)
+    if real != os.fspath(path) and not f"{real}/".startswith(f"{os.path.realpath(root)}/"):
+        raise OSError(0, "this is a link out of the set", os.fspath(path))
 
 
 def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
@@ -35,9 +53,9 @@ def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
 
 
 def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float]:
-    """Return the first `limit` bytes and the modification time in seconds. Raises OSError.
+    """Return the first `limit` bytes and the time of change in seconds. Raises OSError.
 
-    Opens before it reads the time, so that an NFS client asks its server.
+    Opening makes an NFS client ask its server for the time.
     """
     fd = _open(path, 0)[0]
     try:
@@ -46,22 +64,26 @@ def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float
         os.close(fd)
 
 
+def open_inside(root: str, path: PathLike) -> BinaryIO:
+    """Open for reading. Raises OSError, also for irregular files and links out of `root`."""
+    return os.fdopen(_open(path, 0, root)[0], "rb")
+
+
 def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
     """Raises OSError, also for irregular files, beyond `limit`, and for a link unless `follow`."""
-    fd, size = _open(path, 0 if follow else os.O_NOFOLLOW)
+    return _read(path, limit, *_open(path, 0 if follow else os.O_NOFOLLOW))
+
+
+def read_inside(root: str, path: PathLike) -> bytes:
+    """Raises OSError, also for irregular files, beyond MAX_BYTES, and for links out of `root`."""
+    return _read(path, MAX_BYTES, *_open(path, 0, root))
+
+
+def _read(path: PathLike, limit: int, fd: int, size: int) -> bytes:
     try:
         if size > limit:
             raise OSError(0, f"it has {size} bytes, and at most {limit} are read", os.fspath(path))
         return os.read(fd, size)
-    finally:
-        os.close(fd)
-
-
-def last_bytes(path: PathLike, limit: int) -> bytes:
-    """Raises OSError, also for irregular files."""
-    fd, size = _open(path, 0)
-    try:
-        return os.pread(fd, limit, max(size - limit, 0))
     finally:
         os.close(fd)
 

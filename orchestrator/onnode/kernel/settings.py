@@ -1,7 +1,7 @@
 """The settings of a bundle, a row each: name, kind, source of the value, limit and description.
 
-settings.sh, the record of the loop and the nodes, its limits and docs/reference/settings.md are
-made from these rows. settings_file.py reads a settings.sh.
+settings.sh, its readers (settings_file.py), its limits and docs/reference/settings.md come from
+these rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def row(
     `source`: the expression of its value in a template, of `entry`, `site` and the values of
     render/bundle.py. `text` describes it, `title` starts a section. `overridable`: the caller's
     environment wins. `most`: the environment may set it from 1 to this. `default`: the value in
-    event files of versions without the setting.
+    event files without the setting.
     """
     about = {
         "source": source,

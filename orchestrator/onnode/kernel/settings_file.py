@@ -1,5 +1,5 @@
-"""settings.sh of a bundle, evaluated once by bash (the caller's environment may override values);
-the runs' environment, from config_<SYSTEM>.sh. Both come from memory."""
+"""settings.sh of a bundle and the runs' environment (config_<SYSTEM>.sh), each evaluated once by
+bash, from memory."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def load(files: Mapping[str, bytes], environment: Mapping[str, str] | None = Non
     """Raises SettingsError."""
     kinds = {setting.name: str(setting.type) for setting in rows()}
     script = _TELL % " ".join(kinds).upper()
-    told_values = bash(script, [], environment, "settings.sh", files)
-    words = told_values.decode("utf-8", "surrogateescape").split("\0")
-    told: dict[str, list[str]] = {}
-    while len(words) > 1:
-        name, count, words = words[0], int(words[1]), words[2:]
-        told[name], words = words[:count], words[count:]
+    output = bash(script, [], environment, "settings.sh", files)
+    fields = output.decode("utf-8", "surrogateescape").split("\0")
+    settings: dict[str, list[str]] = {}
+    while len(fields) > 1:
+        name, count, fields = fields[0], int(fields[1]), fields[2:]
+        settings[name], fields = fields[:count], fields[count:]
     values: dict[str, object] = {
-        "data": {name[1:]: found[0] for name, found in told.items() if name.startswith("=")}
+        "data": {name[1:]: parts[0] for name, parts in settings.items() if name.startswith("=")}
     }
     for name, kind in kinds.items():
-        found = told.get(name.upper(), [])
-        text = found[0] if found else ""
+        parts = settings.get(name.upper(), [])
+        text = parts[0] if parts else ""
         values[name] = (
-            tuple(found)
+            tuple(parts)
             if kind == "tuple[str, ...]"
             else text
             if kind == "str"
@@ -76,23 +76,23 @@ def check_parts(files: Collection[str], settings: Settings, *, deep: bool) -> No
 
 def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
     """Return (variable, host folder or "", place with mode) of MOUNTS."""
-    found = []
+    places = []
     for variable, below, target, mode in (mount.split("\t") for mount in mounts):
         source = data.get(variable, "")
-        found.append(
+        places.append(
             (
                 variable,
                 source if below == "." or not source else f"{source}/{below}",
                 f"{target}:{mode}",
             )
         )
-    return found
+    return places
 
 
 def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
     """Return place -> folder's name; a site mount at the place wins."""
     of_the_site = {mount.split("\t")[1] for mount in site_mounts}
-    return {one: one.strip("/").replace("/", "_") for one in shared if one not in of_the_site}
+    return {path: path.strip("/").replace("/", "_") for path in shared if path not in of_the_site}
 
 
 def _number(name: str, text: str) -> int:
@@ -105,13 +105,13 @@ def _number(name: str, text: str) -> int:
 
 
 def rehearsed(name: str, default: str, node: str) -> str:
-    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT and the like); %n: node."""
+    """Return a host folder's replacement in rehearsals (ORCH_SYS_ROOT, ...); %n: node."""
     return os.environ.get(name, default).replace("%n", node)
 
 
 def bash(
     script: str,
-    words: Sequence[str],
+    arguments: Sequence[str],
     environment: Mapping[str, str] | None,
     file: str,
     files: Mapping[str, bytes],
@@ -121,7 +121,7 @@ def bash(
         with _opened(files) as places:
             if file not in places:
                 raise SettingsError(f"{file} is missing from this bundle")
-            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", places[file], *words]
+            argv = ["bash", "--noprofile", "--norc", "-c", script, "bash", places[file], *arguments]
             done = subprocess.run(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -180,13 +180,13 @@ def evaluate_config(
 def config(
     files: Mapping[str, bytes], settings: Settings, nexp: int
 ) -> tuple[bytes, frozenset[str]]:
-    """Return the runs' environment, and variables that differ per job. Raises SettingsError."""
+    """Return the runs' environment, and its unique variables. Raises SettingsError."""
     text = evaluate_config(files, settings, nexp)
     return text, unique_names(text, evaluate_config(files, settings, nexp, timeless=True))
 
 
 _WORDS = rb'"[^"\\]*(?:\\.[^"\\]*)*"|\$\'[^\'\\]*(?:\\.[^\'\\]*)*\''
-# Bash prints arrays without exporting them; similar lines in their values are no variables.
+# Bash prints arrays without exporting them; lines in their values are no variables.
 _DECLARED = re.compile(
     rb"(?ms)^declare -([A-Za-z]*x[A-Za-z]*) ([A-Za-z_][A-Za-z0-9_]*)=(?:(%b)|\((?:[^\"'\n]|%b)*\))$"
     % (_WORDS, _WORDS)
@@ -202,7 +202,7 @@ def declared(text: str) -> dict[str, str]:
     Invalid UTF-8 becomes surrogates (errors="surrogateescape"); see `shown`. Arrays and variables
     without a value are in no process's environment.
     """
-    found = {}
+    values = {}
     for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
         if word and not set(flags) & set(b"aAn"):
             raw = (
@@ -210,18 +210,18 @@ def declared(text: str) -> dict[str, str]:
                 if word[:1] == b"$"
                 else _IN_DOUBLE.sub(rb"\1", word[1:-1])
             )
-            found[name.decode()] = raw.decode("utf-8", "surrogateescape")
-    return found
+            values[name.decode()] = raw.decode("utf-8", "surrogateescape")
+    return values
 
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
-    """Return variables that differ per job: with a time stamp (`{unique: ...}` in a document)."""
+    """Return variables with a time stamp, which differ per job (`{unique: ...}` in a document)."""
     values, constant = _declared(environment), _declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
-    """Return the SHA-256 of all other variables: equal in all jobs of an unedited set."""
+    """Return the SHA-256 of other variables: equal in all jobs of an unedited set."""
     values = sorted(_declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

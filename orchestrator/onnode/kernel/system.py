@@ -1,5 +1,5 @@
-"""Facts of the system: kernel files, programs within a time limit, live processes and jobs. All
-are data: bounded, decoded with replacement, never an exception."""
+"""Facts of the system: kernel files, programs within a time limit, live processes and jobs.
+Bounded, decoded with replacement, never an exception."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def entries(folder: str) -> list[str]:
 def names(folder: str, most: int = 1024) -> list[str]:
     """Return printable names, mlx5_10 after mlx5_9."""
     return sorted(
-        (one for one in entries(folder) if one.isprintable() and " " not in one), key=_natural
+        (name for name in entries(folder) if name.isprintable() and " " not in name), key=_natural
     )[:most]
 
 
@@ -78,13 +78,15 @@ def amd_gpus(sys: str) -> list[str]:
         re.compile("[0-9a-f]+:[0-9a-f]+:[0-9a-f]+[.][0-9a-f]+").fullmatch, entries(driver)
     )
     return [
-        f"{driver}/{one}"
-        for one in sorted(addresses, key=lambda one: [int(n, 16) for n in re.split("[:.]", one)])
+        f"{driver}/{address}"
+        for address in sorted(
+            addresses, key=lambda address: [int(n, 16) for n in re.split("[:.]", address)]
+        )
     ]
 
 
 class Inventory:
-    """Versions and devices of the host whose file systems lie in these folders; unknown: ""."""
+    """Versions and devices of the host with these file systems; unknown: ""."""
 
     def __init__(self, root: str, sys: str, proc: str) -> None:
         self.kernel = first_line(f"{proc}/sys/kernel/osrelease")
@@ -93,7 +95,7 @@ class Inventory:
         self.bios = first_line(f"{sys}/class/dmi/id/bios_version")
         self.model = first_line(f"{sys}/class/dmi/id/product_name")
         self.gpus = amd_gpus(sys)
-        self.nics = [f"{sys}/class/infiniband/{one}" for one in names(f"{sys}/class/infiniband")]
+        self.nics = [f"{sys}/class/infiniband/{nic}" for nic in names(f"{sys}/class/infiniband")]
 
     def gpu_versions(self) -> list[str]:
         return [first_line(f"{gpu}/vbios_version") for gpu in self.gpus]
@@ -105,8 +107,8 @@ class Inventory:
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
     """Run a program without input; return exit status and output, with standard error if `errors`.
 
-    The status is negative after `seconds`, and 127 if it cannot start. Output goes to memory, not
-    to a pipe: an orphaned child delays nobody.
+    The status is negative after `seconds`, 127 if it cannot start. Output goes to memory: a pipe
+    would wait for orphaned children.
     """
     import signal
     import subprocess  # `status` and `score` import this module and start nothing
@@ -131,7 +133,7 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
 
 
 def process_start(pid: int) -> str:
-    """Return clock ticks since boot, which distinguish a recycled pid; "" if dead or a zombie."""
+    """Return clock ticks since boot, against recycled pids; "" if dead or a zombie."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().decode("utf-8", "replace").rpartition(")")[2].split()
@@ -155,5 +157,5 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
 
 def comment(shown: str) -> str:
     """Find a job's comment in `scontrol show job`."""
-    found = re.search(r"(?m)^ *Comment=(.*)$", shown)
-    return found[1] if found and found[1] != "(null)" else ""
+    match = re.search(r"(?m)^ *Comment=(.*)$", shown)
+    return match[1] if match and match[1] != "(null)" else ""

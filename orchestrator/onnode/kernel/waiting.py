@@ -1,7 +1,7 @@
 """One place to wait for all events of a process: input, signals, children, pipes, times. Waiting
 code is a generator (Flow).
 
-Signals arrive through a descriptor, too, so a signal to end cannot interrupt the end.
+Signals arrive through a descriptor, too, so they cannot interrupt the end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 class Waiting:
     """Descriptors, timers and children of this process. `exit_status`: None until the node's
-    release is requested; then `wait` raises ReleaseRequested until `releasing` is set."""
+    release is requested; `wait` then raises ReleaseRequested until `releasing` is set."""
 
     def __init__(self) -> None:
         self.exit_status: int | None = None
@@ -101,7 +101,7 @@ class Waiting:
             self.serve(limit)
 
     def request_release(self, status: int) -> None:
-        """Make this process release everything and end; the first `status` counts."""
+        """Make this process release everything; the first `status` counts."""
         self.exit_status = status if self.exit_status is None else self.exit_status
 
     def start_release(self) -> None:
@@ -109,8 +109,8 @@ class Waiting:
         self.releasing = True
 
     def let_signals_come(self) -> None:
-        """Wait a moment before reporting a child's end: a signal to the whole job may have ended
-        it. Raises ReleaseRequested."""
+        """Wait before reporting a child's end: a signal to the whole job may have ended it. Raises
+        ReleaseRequested."""
         self.wait(lambda: False, 0.3)
 
     def serve(self, limit: float | None) -> None:
@@ -148,9 +148,8 @@ class Waiting:
         output.
 
         NOT_DONE: killed after `seconds`. CANNOT_START: the output is the reason. `patient`: not
-        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS` from the first
-        instruction, and a failure of anything else that is served (Failed) is raised after its
-        end. `given`: standard input.
+        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS` from the start, and
+        another failure (Failed) is raised after its end. `given`: standard input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:
@@ -207,7 +206,7 @@ def _ignore_ends() -> None:
 
 
 def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process's session. A child gets its signals back before its session, so a
+    """Send a signal to a process's session. A child has its signals back before its session: a
     signal to the whole job can end it in between."""
     if process.poll() is None:
         try:
@@ -253,8 +252,8 @@ class Lines:
 
 
 class Partner:
-    """A process with its own session. `hear` gets its lines; it inherits the descriptors `held`.
-    Raises OSError."""
+    """A process with its own session. `hear` gets its lines; `held`: inherited descriptors. Raises
+    OSError."""
 
     def __init__(
         self,
@@ -332,7 +331,7 @@ UNTIL_WOKEN = float("inf")
 def together(flows: Sequence[Flow]) -> Flow:
     """Run `flows` side by side; return their values, or raise the first exception.
 
-    After a flow ends, the others check at once: they may wait for its nodes.
+    After a flow's end the others check: they may wait for its nodes.
     """
     going, values, raised = dict(enumerate(flows)), dict[int, Any](), list[Exception]()
     while going:

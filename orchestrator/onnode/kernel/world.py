@@ -1,7 +1,7 @@
 """A program's surroundings: clocks, storage, other programs, its identity.
 
-Loop and writing commands use a World and nothing else, so that they also run in the simulated world
-(orchestrator/simulation). This is the real world, without a layer.
+Loop and writing commands use a World alone, and so run in the simulated world
+(orchestrator/simulation), too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class World:
 
     @cached_property
     def abandoned(self) -> dict[Path, str]:
-        """Unremovable files of leases, with the lease's token or ""."""
+        """Unremovable files of leases, with token or ""."""
         return {}
 
     def pause(self, seconds: float) -> None:
@@ -74,11 +74,11 @@ class World:
         )
 
     def lives(self, pid: int, start: str) -> bool:
-        """Return whether a process of this kernel lives. A process hidden from /proc may be another
-        user's (hidepid)."""
-        found = process_start(pid)
-        if found:
-            return found == start
+        """Return whether a process of this kernel lives; hidden from /proc (hidepid), it may be
+        another user's."""
+        running = process_start(pid)
+        if running:
+            return running == start
         try:
             os.kill(pid, 0)
         except PermissionError:
@@ -88,8 +88,7 @@ class World:
         return False  # dead, of this user
 
     def every(self, seconds: float, action: Callable[[], bool]) -> Callable[[], None]:
-        """Call `action` every `seconds` in a thread until it returns False; return a function to
-        stop it."""
+        """Call `action` every `seconds` in a thread until it returns False; return its stop."""
         import threading
 
         over = threading.Event()

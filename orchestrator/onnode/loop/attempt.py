@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..kernel.log_ends import read_log_ends
-from ..kernel.mllog_tail import has_record, last_status
+from ..kernel.mllog_tail import has_record, has_start, last_status
 from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
 from ..kernel.settings_file import fingerprint
@@ -330,14 +330,14 @@ class Attempt:
         return {node: last_status(log, files=files) for node, log in logs.items()}
 
     def _errors(self) -> tuple[dict[str, str], bool]:
-        """Return node -> last error in its log, and whether a log has a run_start."""
+        """Return node -> last error in its log, and whether a log has a record of run_start."""
         layout, files = self._job.layout, self._job.world.files
         errors, started = {}, False
         for rank, node in enumerate(self._ranks):
             log = read_log_ends(layout.node_log(self._run, self._number, rank), files)
             if log is not None:
                 errors[node] = telling_line(log.text)
-                started = started or b"run_start" in log.text
+                started = started or has_start(log.text)
         return {node: line for node, line in errors.items() if line}, started
 
 

@@ -37,7 +37,7 @@ class GroupChecks:
         if not self.are_wanted:
             return
         job, folder = self._job, self._job.layout.preflight
-        marker = folder / f".seen-{self._name}-{self._record.state.generation}"
+        marker = folder / f".seen-{self._name}-{self._record.state.orders.generation}"
         self._text = job.world.token()
         try:
             job.world.files.make_folder(folder, exist_ok=True)
@@ -172,7 +172,7 @@ class Pulls:
                 reason = f"its pull did not end within {count(job.settings.pull_minutes, 'minute')}"
                 self._record.fail(node, "image", reason)
         remaining = lacking(state)
-        job.shared.set_pulls(self._group, sum(node in state.pulling for node in remaining))
+        job.shared.set_pulls(self._group, sum(node in state.orders.pulling for node in remaining))
         return bool(remaining)
 
     def _start(self, node: str, at_once: int) -> None:

@@ -98,10 +98,10 @@ class Group:
             yield from self.release()
 
     def _start_and_choose(self, nodes: Sequence[str]) -> Flow:
-        first = self.state.generation == 0
+        first = self.state.orders.generation == 0
         deep = first and self.settings.preflight_deep == 1
         self.problem = ""
-        detail = {"generation": self.state.generation + 1, "nodes": list(nodes)}
+        detail = {"generation": self.state.orders.generation + 1, "nodes": list(nodes)}
         self.record.note("hold", detail=detail)
         self._choosing = deep or len(nodes) > self.settings.nnodes
         if not self._choosing:
@@ -124,7 +124,7 @@ class Group:
         return {
             "ORCH_SET_DIR": str(job.layout.root),
             "ORCH_JOB_ID": job.job_id,
-            "ORCH_GENERATION": str(self.state.generation),
+            "ORCH_GENERATION": str(self.state.orders.generation),
             "ORCH_GROUP": self.name,
             "ORCH_CHOOSE": "1" if self._choosing else "0",
             "ORCH_NODES": " ".join(ranks),

@@ -338,7 +338,7 @@ class SetJob(SetContext):
             last = f"the last one of run {run}: {outcome.reason}"
             return f"{IN_A_ROW} attempts in a row died there, {last}"
         if run not in self.queue.missing and self.queue.missing and group.repeats():
-            attempts = len(group.state.ways)
+            attempts = len(group.state.ends.ways)
             return f"{attempts} attempts died alike, soon after their start: {outcome.reason}"
         return ""
 

@@ -9,8 +9,7 @@ columns:
     #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
 
 The first has times in ms, `error` is a deviation and no count, `#wrong` a count or N/A. The time is
-computed from size and algorithm bandwidth, so its unit does not matter. Lines may begin with
-mpirun's `[1,0]<stdout>:`.
+computed from size and algorithm bandwidth. Lines may begin with mpirun's `[1,0]<stdout>:`.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _BOUNDS = re.compile(r"#?\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 
 
 def load_torch() -> tuple[Any, dict[str, Any]]:
-    """Return torch, or None if its import fails, and {"gpus": usable GPUs} or {"error": why}."""
+    """Return torch or None, and {"gpus": usable GPUs} or {"error": why}."""
     try:
         torch, distributed = (
             importlib.import_module("torch"),
@@ -50,7 +49,7 @@ def load_torch() -> tuple[Any, dict[str, Any]]:
 
 
 def measure(torch: Any, index: int, request: Any) -> dict[str, int]:
-    """Join the processes of the other GPUs and nodes, check a sum, time ten more, and leave."""
+    """Join the other processes, check a sum, time ten more, and leave."""
     distributed = torch.distributed
     members, gpus = request["members"], request["gpus"]
     world, rank = len(members) * gpus, request["rank"] * gpus + index
@@ -106,9 +105,9 @@ def argv(gpus: int, size: int) -> list[str]:
 
 
 def measure_alone(request: Any) -> dict[str, Any]:
-    """The caller's limit applies: all of our group ends with us."""
-    null, words = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
-    done = subprocess.run(words, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    """The caller's limit applies: the process group ends together."""
+    null, command = subprocess.DEVNULL, argv(request["gpus"], request["bytes"])
+    done = subprocess.run(command, stdin=null, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     text = done.stdout.decode("utf-8", "replace")
     sys.stderr.write(text)
     return result(text, done.returncode)
@@ -118,10 +117,9 @@ def parse(text: str) -> dict[str, Any]:
     """Return {"rows": [...], "out_of_bounds": count or None} of a printed table.
 
     A row has `bytes`, and for `out` and `in` (out of place, in place) a dict with algbw, busbw
-    (GB/s), seconds and wrong (None: not counted or not checked). A table with only one half has no
-    `in`.
+    (GB/s), seconds and wrong (None: not counted). A table of one half has no `in`.
     """
-    found: dict[str, Any] = {"rows": [], "out_of_bounds": None}
+    output: dict[str, Any] = {"rows": [], "out_of_bounds": None}
     columns: list[str] = []
     for raw in text.splitlines():
         line = _TAG.sub("", raw).strip()
@@ -130,10 +128,10 @@ def parse(text: str) -> dict[str, Any]:
         if "busbw" in cells and "algbw" in cells:
             columns = cells
         elif bounds:
-            found["out_of_bounds"] = int(bounds.group(1))
+            output["out_of_bounds"] = int(bounds.group(1))
         elif cells[:1] and cells[0].isdecimal() and len(cells) == len(columns):
-            found["rows"] += _row(columns, cells)
-    return found
+            output["rows"] += _row(columns, cells)
+    return output
 
 
 def _row(columns: list[str], cells: list[str]) -> list[dict[str, Any]]:
@@ -162,10 +160,10 @@ def _number(text: str) -> float | None:
 
 
 def result(text: str, status: int) -> dict[str, Any]:
-    """Return the answer for a whole output: the largest size, and its better half (out of place, in
+    """Return the answer for a whole output: the largest size's better half (out of place, in
     place)."""
-    found = parse(text)
-    if not found["rows"]:
+    output = parse(text)
+    if not output["rows"]:
         lines = [
             line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")
         ]
@@ -173,13 +171,13 @@ def result(text: str, status: int) -> dict[str, Any]:
         return {"error": f"all_reduce_perf ended with status {status}: {last}"}
     halves = [
         (row["bytes"], row[place])
-        for row in found["rows"]
+        for row in output["rows"]
         for place in ("out", "in")
         if place in row
     ]
-    wrong = max([found["out_of_bounds"] or 0] + [half["wrong"] or 0 for _, half in halves])
+    wrong = max([output["out_of_bounds"] or 0] + [half["wrong"] or 0 for _, half in halves])
     if status != 0 and wrong == 0:
         return {"error": f"all_reduce_perf ended with status {status}"}
-    size, best = max(halves, key=lambda one: (one[0], one[1]["busbw"]))
+    size, best = max(halves, key=lambda half: (half[0], half[1]["busbw"]))
     microseconds, mbps = round((best["seconds"] or 0) * 1e6), round(best["busbw"] * 1000)
     return {"bytes": size, "microseconds": microseconds, "mbps": mbps, "wrong": wrong}

@@ -1,5 +1,4 @@
-"""A node's part: passes requests to the measuring processes, and always answers within the
-limit."""
+"""A node's part: passes requests to the measuring processes; answers within the limit."""
 
 from __future__ import annotations
 
@@ -51,11 +50,11 @@ def own_address() -> str:
 def _interfaces(wanted: str) -> Iterator[str]:
     """`wanted`: a list of prefixes; `=`: of whole names; `^`: of exceptions."""
     bare = wanted.lstrip("^=")
-    marks, words = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
+    marks, prefixes = wanted[: len(wanted) - len(bare)], [word for word in bare.split(",") if word]
     names = [name for _, name in socket.if_nameindex()]
     taken = [
         name
-        for word in words
+        for word in prefixes
         for name in names
         if (name == word if "=" in marks else name.startswith(word))
     ]
@@ -65,7 +64,7 @@ def _interfaces(wanted: str) -> Iterator[str]:
 
 
 class Worker:
-    """A measuring process: requests and answers are lines of JSON. It ends with its input."""
+    """A measuring process, which ends with its input: requests and answers are lines of JSON."""
 
     def __init__(self, way: str, index: int) -> None:
         read, write = os.pipe()
@@ -76,7 +75,7 @@ class Worker:
             str(index),
             str(write),
         ]
-        # Libraries print anything on standard output; answers have a pipe of their own.
+        # Libraries print anything on standard output: answers have a pipe.
         self.process = subprocess.Popen(
             argv,
             bufsize=0,
@@ -114,8 +113,8 @@ class Worker:
 
 
 def work(way: str, index: str, answers: str) -> None:
-    """The body of such a process: measure on requests until the input ends. An exception is an
-    answer, too."""
+    """The body of such a process: measure on requests until the input ends. Exceptions are
+    answers."""
     requests: Queue[str] = Queue()
 
     def read() -> None:
@@ -137,7 +136,7 @@ def work(way: str, index: str, answers: str) -> None:
                 answer = measure(json.loads(requests.get()))
             except (
                 Exception
-            ) as error:  # a library may raise anything: it is reported, and this process replaced
+            ) as error:  # whatever a library raises is reported, and this process replaced
                 answer = {"error": f"{type(error).__name__}: {str(error)[:500]}"}
             output.write(json.dumps(answer) + "\n")
 
@@ -158,7 +157,7 @@ class Service:
         self.left = b""
 
     def open(self) -> None:
-        """Find the ways to measure here; report them to the loop."""
+        """Report the ways to measure here."""
         has_torch = importlib.util.find_spec("torch") is not None
         note = self.open_torch() if has_torch else "no torch in the image"
         self.workers["rccl-tests"] = self.fresh("rccl-tests")
@@ -188,7 +187,7 @@ class Service:
         return [Worker(way, index) for index in range(self.gpus if way == "torch" else 1)]
 
     def reserve(self) -> int:
-        """Keep a free port for the next meeting of torch's processes; return it for the others."""
+        """Keep a free port for torch's next meeting; return it for the others."""
         self.store.close()
         self.store = socket.socket(self.family)
         self.store.bind(("", 0))
@@ -250,15 +249,15 @@ class Service:
             self.answers.append(answer)
             self.waiting.remove(worker)
             if not self.waiting:
-                self.tell("ok", max(self.answers, key=lambda one: int(one["mbps"])), "")
+                self.tell("ok", max(self.answers, key=lambda answer: int(answer["mbps"])), "")
 
     def tell(self, state: str, answer: Answer, note: str) -> None:
-        told = ["deep", self.request["id"], state, self.request["way"]]
-        told += [answer.get(name, 0) for name in ("bytes", "microseconds", "mbps", "wrong")]
-        print(json.dumps([*told, self.reserve(), note]), flush=True)
+        fields = ["deep", self.request["id"], state, self.request["way"]]
+        fields += [answer.get(name, 0) for name in ("bytes", "microseconds", "mbps", "wrong")]
+        print(json.dumps([*fields, self.reserve(), note]), flush=True)
 
     def fail(self, reason: str) -> None:
-        """Answer with an error. Workers, which may hang in the middle of it, are replaced."""
+        """Answer with an error. Workers, which may hang, are replaced."""
         way, self.waiting = self.request["way"], []
         for worker in self.workers.get(way, ()):
             worker.kill()
@@ -279,5 +278,5 @@ def main() -> None:
         service.open()
         service.serve()
     finally:
-        for worker in [one for some in service.workers.values() for one in some]:
+        for worker in [worker for some in service.workers.values() for worker in some]:
             worker.kill()

@@ -1,8 +1,8 @@
 """Search for nodes that slow an all-reduce down. Rules: docs/deep.md.
 
 A ring is as fast as its slowest member, so a good pair clears both nodes. Disjoint pairs are
-measured together, in two rounds (up to six nodes: all pairs); then each uncleared node meets a
-cleared node.
+measured together, in two rounds (up to six nodes: all pairs), then each uncleared with a cleared
+node.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Round:
     way: str
     groups: tuple[tuple[str, ...], ...]
     short: bool = False
-    """Half the limit: a hung node costs each round its limit."""
+    """Half the limit: a hung node costs it in each round."""
 
 
 @dataclass(frozen=True)
 class GroupResult:
     """`mbps`: bus bandwidth in MB/s; `wrong`: wrong values in the sum; `why`: why the measurement
-    does not count, wrong values included."""
+    does not count."""
 
     bytes: int = 0
     microseconds: int = 0
@@ -70,8 +70,8 @@ Rounds = Generator[Round, "list[GroupResult]", None]
 
 
 class Search:
-    """Call `ready` or `lost` per node, `next_round` and `take` until None, then `verdict`; ending
-    early is allowed. `nodes`: in rank order, not empty."""
+    """Call `ready` or `lost` per node, `next_round` and `take` until None or sooner, then
+    `verdict`. `nodes`: in rank order, not empty."""
 
     def __init__(self, nodes: list[str], settings: Settings) -> None:
         self.nodes, self.settings = nodes, settings
@@ -86,7 +86,7 @@ class Search:
         """Node -> reason."""
         self.way = self.skip = self.halves = ""
         self.wholes: list[tuple[int, GroupResult]] = []
-        """(nodes, all-reduce over all fit nodes): round `all` first, `rest` last."""
+        """(nodes, their all-reduce): round `all` first, `rest` last."""
         self.best: dict[str, int] = {}
         """Node -> best MB/s in pairs."""
         self.failure: dict[str, str] = {}
@@ -227,13 +227,13 @@ class Search:
         yield from self._confirm(good, level)
 
     def _confirm(self, cleared: set[str], usual: int) -> Rounds:
-        """Pair uncleared with cleared nodes; slow again means bad."""
+        """Pair uncleared with cleared nodes; a slow pair is bad."""
         suspects = [node for node in self.live if node not in cleared]
         # Without a good pair, slow nodes remain unknown.
         while suspects and (good := [node for node in self.live if node in cleared]):
             meetings = [[node, suspect] for node, suspect in zip(good, suspects)]
             suspects = suspects[len(meetings) :]
-            # A good pair at the same time: a slow moment blames nobody.
+            # A good pair meanwhile: a slow moment blames nobody.
             reference = good[len(meetings) : len(meetings) + 2]
             rates = yield from self._meet(
                 "confirm", meetings + ([reference] if len(reference) == 2 else [])
@@ -254,7 +254,7 @@ class Search:
     def reference(self) -> tuple[int, str]:
         """Return the expected MB/s of all nodes (0: unknown) and its source.
 
-        A node's NICs carry its share of every ring, which bounds the bus bandwidth.
+        NICs carry the node's share of every ring, which bounds the bus bandwidth.
         """
         settings = self.settings
         if re.fullmatch(r"\d{1,9}(\.\d+)?", settings.preflight_deep_gbps, re.ASCII):
@@ -341,7 +341,7 @@ def matching(nodes: list[str], number: int) -> list[list[str]]:
     if count > 6:
         if number == 0:  # neighbours mostly share a switch
             return [nodes[i : i + 2] for i in range(0, count - 1, 2)]
-        # The halves with each other; of an odd number, the node that rested takes part.
+        # The halves with each other, and the node that rested.
         half, first = count // 2, count % 2
         return [[nodes[first + i], nodes[first + i + half]] for i in range(half)]
     # A round-robin tournament; of an odd number, a node rests.
@@ -361,7 +361,7 @@ Rate = TypeVar("Rate", int, float)
 
 
 def upper_quartile(rates: Iterable[Rate]) -> Rate:
-    """Return a rate that more than a quarter reach; 0 without rates."""
+    """Return a rate that over a quarter reach, or 0."""
     ordered = sorted(rates)
     return ordered[(3 * (len(ordered) - 1) + 2) // 4] if ordered else 0
 

@@ -1,7 +1,7 @@
-"""Is a set one experiment? Compares facts of a job's nodes with those of the runs that count.
+"""Is a set one experiment? Compares a job's nodes with the runs that count.
 
-Image and content of the containers must not change between runs of a set; another driver or
-firmware is a warning. A value missing on either side was not recorded: never a difference.
+Image and content of the containers must not change; another driver or firmware is a warning. A
+missing value is no difference.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def usual(values: Iterable[str]) -> str:
 
 
 class FactChange(NamedTuple):
-    """A fact without precedent in the runs that count. `nodes`: () for all; `before`: the usual
-    value, in `runs`."""
+    """A fact new to the runs that count. `nodes`: () for all; `before`: the usual value, in
+    `runs`."""
 
     field: str
     nodes: tuple[str, ...]
@@ -70,7 +70,7 @@ def runs_text(runs: Sequence[int]) -> str:
 
 
 def parse_facts(text: str) -> dict[str, dict[str, str]]:
-    """Return the facts of a start.tsv that are compared between runs."""
+    """Return the compared facts of a start.tsv."""
     facts: dict[str, dict[str, str]] = {}
     for row in text.splitlines()[1:]:
         node, field, value = (row.split("\t", 2) + ["", ""])[:3]
@@ -99,31 +99,31 @@ def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
 
 
 def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
-    found: dict[str, dict[str, list[int]]] = {}
+    places: dict[str, dict[str, list[int]]] = {}
     for run, facts in runs:
         for field, values in facts.items():
             for value in dict.fromkeys(values.values()):
-                found.setdefault(field, {}).setdefault(value, []).append(run)
-    return found
+                places.setdefault(field, {}).setdefault(value, []).append(run)
+    return places
 
 
 def folded(reports: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """Return node -> part -> hash: the most frequent values at *, others by node."""
+    """Return node -> part -> hash: most frequent values at *, others by node."""
     fields = list(dict.fromkeys(field for facts in reports.values() for field in facts))
     most = {
         field: usual(facts[field] for facts in reports.values() if field in facts)
         for field in fields
     }
-    own = {
+    by_node = {
         node: {field: value for field, value in facts.items() if value != most[field]}
         for node, facts in reports.items()
     }
-    return {ALL: most, **{node: facts for node, facts in own.items() if facts}} if most else {}
+    return {ALL: most, **{node: facts for node, facts in by_node.items() if facts}} if most else {}
 
 
 def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactChange]:
-    """Return facts that no run that counts had. `now`: node -> field -> value."""
-    found = []
+    """Return facts new to the runs that count. `now`: node -> field -> value."""
+    differing = []
     for field, values in before.items():
         nodes: dict[str, list[str]] = {}
         have = [node for node, facts in now.items() if facts.get(field, "-") not in ("", "-")]
@@ -131,10 +131,10 @@ def changes(now: Mapping[str, Mapping[str, str]], before: Known) -> list[FactCha
             if now[node][field] not in values:
                 nodes.setdefault(now[node][field], []).append(node)
         for value, some in nodes.items():
-            best = max(values, key=lambda one: len(values[one]), default="")
+            best = max(values, key=lambda other: len(values[other]), default="")
             every = () if len(some) == len(now) else tuple(some)
-            found.append(FactChange(field, every, value, best, tuple(values.get(best, ()))))
-    return found
+            differing.append(FactChange(field, every, value, best, tuple(values.get(best, ()))))
+    return differing
 
 
 class Verdict(NamedTuple):
@@ -145,11 +145,10 @@ class Verdict(NamedTuple):
 
 
 def judge_start(now: Mapping[str, Mapping[str, str]], before: Known, policy: str) -> Verdict:
-    """Decide before a run on newly readied nodes. `policy`: CHANGES of the settings; `flag`
-    allows them."""
-    found = changes(now, before)
-    refused = [one.text for one in found if one.is_refused]
-    warned = [one.text for one in found if not one.is_refused]
+    """Decide before a run on new nodes. `policy`: the setting CHANGES; `flag` allows them."""
+    differences = changes(now, before)
+    refused = [change.text for change in differences if change.is_refused]
+    warned = [change.text for change in differences if not change.is_refused]
     warnings = [f"not what earlier runs had: {listed(warned)}"] if warned else []
     text = f"not the experiment of the runs that count: {listed(refused)}" if refused else ""
     if text and policy == "flag":
@@ -163,8 +162,8 @@ def judge_end(
     before: Known,
     differences: Callable[[str, str, str], str],
 ) -> str:
-    """Return how a run's containers (node -> part -> hash) differ from earlier runs, or from each
-    other; or "". `differences`: texts for two values of a field."""
+    """Return how a run's containers (node -> part -> hash) differ from earlier runs or each other,
+    or "". `differences`: texts for two values of a field."""
     now = {
         node: {INSIDE + part: sha for part, sha in parts.items()} for node, parts in inside.items()
     }
@@ -183,11 +182,11 @@ def listed(texts: Sequence[str], most: int = MOST_TOLD) -> str:
 
 def list_differences(old: str, new: str) -> str:
     """Compare two lists (lines of name, tab, value): `numpy 1.26.4 -> 2.0.0`."""
-    one, other = _entries(old), _entries(new)
+    before, after = _entries(old), _entries(new)
     texts = [
-        f"{name} {_shown(one.get(name))} -> {_shown(other.get(name))}"
-        for name in sorted(one.keys() | other.keys())
-        if one.get(name) != other.get(name)
+        f"{name} {_shown(before.get(name))} -> {_shown(after.get(name))}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
     ]
     more = f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
     return ", ".join(texts[:_MOST_LISTED]) + more

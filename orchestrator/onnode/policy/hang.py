@@ -6,18 +6,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..kernel.events import UNIT, Event, NetworkUse, Pulse, number
+from ..kernel.events import UNIT, NetworkUse, Pulse
 from ..kernel.plural import count
 
 if TYPE_CHECKING:
     from ..kernel.settings import Settings
 
 LEAST_S = 600
-"""The shortest hang unless the site sets less: torch's collectives wait as long."""
+"""The shortest hang by default: torch's collectives wait as long."""
 LOOK_S = 60
 """The shortest silence after which evidence is gathered."""
 LOOK_TIMES = 3
-"""Evidence is gathered after this many of the run's own intervals."""
+"""Evidence is gathered after this many of the run's intervals."""
 _COLLECTIVE = re.compile(
     r"(?i)nccl|all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|synchronize"
 )
@@ -27,14 +27,14 @@ _HELD = ("gone", "stopped", "blocked")
 
 
 class Silence(NamedTuple):
-    """A run's silence on all nodes on which it still runs, and the limit for a hang."""
+    """A run's silence on all its running nodes, and the limit for a hang."""
 
     pulse: Pulse
     """The shortest silence and the longest interval of all nodes."""
     limit_ms: int
     """0: no limit."""
     unheard: int = 0
-    """Nodes without a pulse so far, which suspend the limit."""
+    """Nodes without a pulse, which suspend the limit."""
 
     @property
     def quiet_s(self) -> float:
@@ -50,12 +50,12 @@ class Silence(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Half of the limit has passed: the remaining time is shown."""
+        """Half of the limit has passed."""
         return 0 < self.limit_ms <= 2 * self.pulse.quiet_ms
 
     @property
     def is_odd(self) -> bool:
-        """Unusual for this run: evidence costs nothing, and may be gone later."""
+        """Unusual for this run: evidence may be gone later."""
         if not self.limit_ms:
             return False
         interval_ms = self.pulse.interval_ms
@@ -84,18 +84,8 @@ class Silence(NamedTuple):
         return UNIT.join(map(str, (attempt, self.limit_ms, self.unheard, *self.pulse)))
 
 
-def recorded(event: Event) -> tuple[str, Silence] | None:
-    """Return attempt (`3.1`) and silence of a `pulse` event; None if damaged."""
-    attempt, *parts = event.parts
-    numbers = [value for part in parts if (value := number(part)) is not None and value >= 0]
-    if len(parts) != 6 or len(numbers) != 6:
-        return None
-    limit_ms, unheard, *pulse = numbers
-    return attempt, Silence(Pulse(*pulse), limit_ms, unheard)
-
-
 def silence(pulses: Mapping[str, Pulse], settings: Settings, unheard: int = 0) -> Silence:
-    """Any node's output ends a run's silence. `unheard`: nodes without a pulse."""
+    """Any node's output ends the silence. `unheard`: nodes without a pulse."""
     if not pulses:
         return Silence(Pulse(0, 0, 0, 0), 0, unheard)
     quiet, began, interval, stopped = zip(*pulses.values())
@@ -126,18 +116,14 @@ def _phase(run: Pulse) -> str:
     return "no evaluation interval is known yet"
 
 
-def hung(pulses: Mapping[str, Pulse], settings: Settings) -> str:
-    return silence(pulses, settings).verdict
-
-
 def stands_out(
     ranks: Sequence[str], quiet_ms: Mapping[str, int], doing: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return the only node of a silent run unlike all others, and how; or ("", ""). For a single
-    node, its activity.
+    """Return a silent run's only node unlike the others, and how, or ("", ""); for a single node,
+    its activity.
 
     In this order: its processes are gone, stopped or blocked in the kernel; it is in no collective;
-    its activity differs; its last output is older than that of the others, which ended together.
+    its activity differs; its last output is older, while the others' ended together.
     """
     if len(ranks) < 2:
         return next(((node, text) for node, text in doing.items() if text), ("", ""))

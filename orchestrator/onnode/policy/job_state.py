@@ -1,4 +1,4 @@
-"""A job's decisions: why a signal ends it, whether another run fits, due notifications."""
+"""A job's decisions: why it ends, whether another run fits, due notifications."""
 
 from __future__ import annotations
 
@@ -23,11 +23,8 @@ _EVENTS = {
     "time_limit": "paused",
     "failed": "failed",
 }
-"""A job's state -> event. A set out of time waits for `resume`, as if paused. Nobody needs a
-notification about their own cancellation."""
-
-
-# ---- why a job ends ----
+"""A job's state -> event. A set out of time waits for `resume`, as if paused. Cancellations need no
+notification."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class JobEnd:
 
     text: str = ""
     is_ended: bool = False
-    """Recorded by the scheduler before it signals any process."""
+    """Recorded by the scheduler before its signals."""
     cause: tuple[str, str] | None = None
     """State and reason of an end other than a cancellation, if reported."""
 
@@ -44,8 +41,8 @@ class JobEnd:
 def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
     """Return state and reason. `signals`: names, in order.
 
-    The time limit and pre-emption send the same signals as a cancellation: without the scheduler's
-    account nobody is said to have cancelled the job.
+    Time limit, pre-emption and cancellation send the same signals: only the scheduler's account
+    shows a cancellation.
     """
     if list(signals) == [WARNING]:
         return TIME_LIMIT
@@ -55,9 +52,6 @@ def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
 def fits(left_s: float, needs_s: float) -> bool:
     """`needs_s`: the shortest run known, or 0."""
     return left_s - CLOSE_S >= needs_s
-
-
-# ---- notifications ----
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Judge nodes: their checks, and whether image, network and facts are alike.
 
 Rules: docs/preflight.md, docs/network.md, docs/tuning.md. Images are compared with the set's, facts
-and networks with most nodes, undecided checks with nodes that could decide; all at linear cost.
+and networks with most nodes, undecided checks with other nodes; at linear cost.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Judgement:
 
 
 def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma: bool) -> Judgement:
-    """Judge nodes, compared with each other. `rdma`: its failure makes a node unfit; otherwise
-    `agree` judges the network by the site's rules."""
+    """Judge nodes, compared with each other. `rdma`: its failure makes a node unfit; else `agree`
+    judges the network."""
     rows = {node: dict(report.checks) for node, report in reports.items()}
     if settings.preflight_run == 1:
         _markers(rows, reports, settings)
@@ -71,7 +71,7 @@ def judge_checks(reports: Mapping[str, NodeReport], settings: Settings, *, rdma:
 
 
 def failing(name: str, text: str, remedy: str, settings: Settings) -> dict[str, Check]:
-    """Return a failing check, by the site's rules a warning, or {} if skipped."""
+    """Return a failing check, or a warning by the site's rules; {} if skipped."""
     if name in settings.preflight_skip:
         return {}
     verdict = "warn" if name in settings.preflight_warn else "fail"
@@ -92,7 +92,7 @@ def _markers(rows: Rows, reports: Mapping[str, NodeReport], settings: Settings) 
 
 
 def _unlike_others(rows: Rows, name: str, settings: Settings) -> None:
-    """Fail nodes that could not decide (a warning) a check that others decided."""
+    """Fail nodes that could not decide a check (a warning) that others decided."""
     decided = [node for node, checks in rows.items() if _verdict(checks, name) in ("pass", "fail")]
     for checks in rows.values() if decided else ():
         if _verdict(checks, name) == "warn":
@@ -163,7 +163,7 @@ def agree(
 ) -> Agreement:
     """Compare image, network and facts, up to the first difference.
 
-    `image`: the set's, or ""; None before containers start: not compared.
+    `image`: the set's, or ""; None: not compared.
     """
     first = Agreement()
     if image is not None:
@@ -182,7 +182,7 @@ def agree(
 def agree_on_image(
     images: Mapping[str, str], nodes: Sequence[str], digest: str, cont: str
 ) -> Agreement:
-    """Compare identities, not tags. `digest`: the set's image, or ""."""
+    """Compare identities. `digest`: the set's image, or ""."""
     identities = {node: images.get(node) or "none" for node in nodes}
     best = digest or usual(identities.values())
     others = {node: image for node, image in identities.items() if image != best}
@@ -332,7 +332,7 @@ def _port_differences(ports: Mapping[str, list[str]], usual_ports: Mapping[str, 
 def agree_on_facts(
     reports: Mapping[str, NodeReport], nodes: Sequence[str], settings: Settings
 ) -> Agreement:
-    """Compare kernel, driver, firmware, settings: a set is one experiment."""
+    """Compare kernel, driver, firmware, settings."""
     rows, differences = compare_facts(reports, nodes)
     sentences = _sentences(((node, f": {text}") for node, text in differences), nodes)
     agreement = _agreement(
@@ -353,7 +353,7 @@ def compare_facts(
     if all(some == facts[0] for some in facts):
         return [("*", name, value) for name, value in (facts[0] if facts else {}).items()], []
     rows, differences = [], []
-    # Bounded: all different facts would cost the square of the nodes.
+    # Bounded: different facts would cost the square of the nodes.
     for name in islice(dict.fromkeys(name for some in facts for name in some), MOST_FACTS):
         values = [some.get(name, "-") for some in facts]
         # A missing image is reported by its check.

@@ -1,9 +1,8 @@
-"""Is the holder of a lease gone? Decided from its record, the viewer, and the answers of the
-sources.
+"""Is the holder of a lease gone? Decided from its record, the viewer, and the sources' answers.
 
-A holder is gone if its kernel reports so, or if its lease is `STALE_S` old by the file server's
-clock and a scheduler that could see its job does not. A holder invisible from another cluster, user
-or host is unknown.
+It is gone if its kernel reports so, or if its lease is `STALE_S` old by the file server's clock and
+a scheduler that could see its job does not. Invisible from another cluster, user or host, it is
+unknown.
 """
 
 from __future__ import annotations

@@ -15,18 +15,18 @@ from .trouble import in_one, is_echo, way_of
 
 NOT_ENDED = -1
 ENDED_BY_US = 143
-"""128 + SIGTERM: the loop's order to stop, or others'; nobody is blamed for it."""
+"""128 + SIGTERM: an order to stop; nobody is blamed for it."""
 CONTAINER_ENDED = 125
-"""Exit code of a run whose container ended (agent/run.py)."""
+"""A run's exit code after its container ended (agent/run.py)."""
 REFUSED = 2
-"""Exit code of programs that refuse their arguments or settings: argparse, getopt, bash."""
+"""Exit code of programs that refuse their settings: argparse, getopt, bash."""
 QUICK_MS = 60_000
 """A death within a minute would repeat; later, it may be chance."""
 TOGETHER_MS = 500
 """Nodes that end this close together do so in any order."""
 
 SIGNALS = (4, 6, 7, 8, 9, 11)
-"""Signals that end a program which fails, or that another sends to kill it."""
+"""Signals that end a failing program, or kill it from outside."""
 
 MOST_ENDS = 3
 """Ends of nodes, and nodes of an end, in a reason."""
@@ -43,7 +43,7 @@ class AttemptFacts:
     ranks: tuple[str, ...]
     exits: Mapping[str, int] = field(default_factory=dict)
     stops: Mapping[str, str] = field(default_factory=dict)
-    """Node -> status of the last run_stop in its log, or ""."""
+    """Node -> status of its last run_stop, or ""."""
     gate: Mapping[str, str] = field(default_factory=dict)
     """Node -> why it was not ready for the run."""
     gate_problem: str = ""
@@ -52,31 +52,31 @@ class AttemptFacts:
     ending: str = ""
     """Why the set is ending, or ""."""
     errors: Mapping[str, str] = field(default_factory=dict)
-    """Node -> the line of its log that explains its end best (trouble.py)."""
+    """Node -> the best explanation of its end in its log (trouble.py)."""
     lasted: Mapping[str, int] = field(default_factory=dict)
     """Node -> milliseconds of its run."""
     cause: str = ""
     """Why it died, if known without logs."""
     remark: str = ""
-    """A flaw of a good run, such as sockets instead of RDMA."""
+    """A good run's flaw, such as sockets instead of RDMA."""
     cut_short: str = ""
     """Why the loop ended it early: a hang, or missing RDMA."""
     quiet: Mapping[str, int] = field(default_factory=dict)
     """Node -> milliseconds between its output and its last reply."""
     doing: Mapping[str, str] = field(default_factory=dict)
-    """Node -> activity in the silence before the end."""
+    """Node -> activity before the end."""
     sockets: Sequence[str] = ()
     """Nodes without RDMA, if ended for that."""
     protocol_errors: Mapping[str, str] = field(default_factory=dict)
     """Node -> how it broke the protocol."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Node -> its own reason to give up, such as its storage."""
+    """Node -> its reason to give up, such as its storage."""
     silent_ms: Mapping[str, int] = field(default_factory=dict)
     """Silent node -> milliseconds from the run's start to its last message."""
     started: bool = False
     """A log without a result has a run_start."""
     unanswered: bool = False
-    """The scheduler did not answer whether it is ending the job."""
+    """The scheduler did not answer about the job's end."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Outcome:
     blamed: Blamed = ()
     silent: tuple[str, ...] = ()
     way: str = ""
-    """How it died soon after its start; equal deaths have equal texts."""
+    """How it died soon after its start; equal for equal deaths."""
     refused: bool = False
     """The program refused its settings, as it would again."""
 
@@ -103,15 +103,14 @@ class Outcome:
 
 
 def result_rank(attempt: AttemptFacts) -> int | None:
-    """Return the rank whose log ends the run. The program's ranks may differ: c10d sorts host
-    names."""
+    """Return the rank whose log ends the run. The program's ranks may differ (c10d)."""
     ranks = [rank for rank, node in enumerate(attempt.ranks) if attempt.stops.get(node)]
     good = [rank for rank in ranks if attempt.stops[attempt.ranks[rank]] == "success"]
     return next(iter(good or ranks), None)
 
 
 def decide(attempt: AttemptFacts) -> Outcome:
-    """Only run_stop with success proves a good run; later problems are in its reason."""
+    """Only run_stop with success proves a good run; the reason has later problems."""
     if attempt.gate_problem:
         if attempt.ending:
             return Outcome("interrupted", attempt.ending, {})
@@ -140,8 +139,8 @@ def _died(
     attempt: AttemptFacts, codes: Mapping[str, int], ends: Mapping[str, str], bad: str
 ) -> Outcome:
     """Decide without a result. The reason starts with the culprits."""
-    own = [node for node in attempt.ranks if not is_echo(attempt.errors.get(node, ""))]
-    errors = in_one(list(dict.fromkeys((*ends, *own, *attempt.ranks))), attempt.errors)
+    sources = [node for node in attempt.ranks if not is_echo(attempt.errors.get(node, ""))]
+    errors = in_one(list(dict.fromkeys((*ends, *sources, *attempt.ranks))), attempt.errors)
     odd, odd_text = _odd_node(attempt) if attempt.doing else ("", "")
     if attempt.timed_out:
         limit = f"no run_stop within {attempt.timed_out} s (run time-out)"
@@ -174,14 +173,14 @@ def _died(
 
 def _is_refusal(attempt: AttemptFacts, codes: Mapping[str, int]) -> bool:
     """Return whether all nodes that were not stopped refused alike."""
-    own = [node for node, code in codes.items() if code != ENDED_BY_US]
-    ways = {way_of(attempt.errors.get(node, "")) for node in own}
-    return {codes[node] for node in own} == {REFUSED} and len(ways) == 1
+    nodes = [node for node, code in codes.items() if code != ENDED_BY_US]
+    ways = {way_of(attempt.errors.get(node, "")) for node in nodes}
+    return {codes[node] for node in nodes} == {REFUSED} and len(ways) == 1
 
 
 def _mute(attempt: AttemptFacts) -> str:
-    """Describe the only node without a last word, if all others just lost a node; or "". Some
-    images exit 0 however the program ends."""
+    """Describe the only node without a last message, if all others lost a node, or "". Some images
+    always exit 0."""
     mute = [node for node in attempt.ranks if not attempt.errors.get(node)]
     if len(mute) != 1 or not all(map(is_echo, attempt.errors.values())):
         return ""
@@ -191,13 +190,14 @@ def _mute(attempt: AttemptFacts) -> str:
 def _own_faults(attempt: AttemptFacts, blamed: Blamed) -> Blamed:
     """Return the blame that stands.
 
-    A scheduler that ends a job ends the nodes' processes first, and not all at once. Without its
-    answer, nobody is blamed for an end that it causes, too, for an exit code only with an error in
-    the log, and for not being ready only by the node's own report."""
+    A scheduler ends a job's processes first, and not all at once. Without its answer, nobody is
+    blamed for an end that it causes, for an exit code only with an error in the log, for not being
+    ready only by the node's report.
+    """
     if not attempt.unanswered:
         return blamed
-    own = {node for node, error in attempt.errors.items() if not is_echo(error)}
-    faults = {"gate": set(attempt.failed), "exit": own}
+    nodes = {node for node, error in attempt.errors.items() if not is_echo(error)}
+    faults = {"gate": set(attempt.failed), "exit": nodes}
     return tuple(
         (node, kind, reason)
         for node, kind, reason in blamed
@@ -223,8 +223,8 @@ def _cut_short(attempt: AttemptFacts, codes: Mapping[str, int]) -> Outcome:
         return Outcome("infrastructure", attempt.cut_short, codes, blamed=blamed)
     node, odd = _odd_node(attempt)
     # Its processes were stopped, which is no error.
-    own = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
-    errors = in_one(ranks, own)
+    sources = {node: text for node, text in attempt.errors.items() if not is_echo(text)}
+    errors = in_one(ranks, sources)
     if not node or len(ranks) == 1:
         reason = _joined(
             odd, attempt.cut_short, "" if odd else in_one(ranks, attempt.doing), errors
@@ -239,7 +239,7 @@ def _hung(run: int, node: str, text: str) -> Blamed:
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
-    """How the first nodes that ended by themselves died, if within QUICK_MS."""
+    """How the first nodes that ended by themselves died within QUICK_MS."""
     ended = {
         node: attempt.lasted.get(node, QUICK_MS)
         for node in attempt.ranks
@@ -261,7 +261,7 @@ def _joined(*parts: str) -> str:
 def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
     """Return node -> its bad end, culprits first, in the order of their ends.
 
-    Nodes ended by the loop are left out, unless nobody else ended badly.
+    Nodes ended by the loop count only without others.
     """
     ends: list[tuple[int, float, str, str]] = []
     for node in attempt.ranks:
@@ -301,7 +301,7 @@ def _moment(ms: float) -> str:
 
 
 def describe_ends(ranks: Sequence[str], ends: Mapping[str, str], stopped: int = 0) -> str:
-    """Describe equal ends together, in the order of `ends`, and the number of `stopped`."""
+    """Describe equal ends together, in order, and the number of `stopped`."""
     alike = by_text(ends.items())
     rank_of = ranked(ranks)
     texts = [f"{subject(nodes, len(ranks), rank_of)} {text}" for text, nodes in alike.items()]
@@ -324,11 +324,10 @@ def blame(
 ) -> tuple[Blamed, tuple[str, ...]]:
     """Return the nodes to blame, and the silent nodes.
 
-    In this order: an ended container; a silent node; a few nodes that exited by themselves while
-    the loop ended the others; the first to end with 0 and no run_stop (images hide the code). If
-    most failed by themselves, or with equal errors, the program is at fault. A node with its own
-    reason blames nobody: its storage may be away for all, and it is checked before the next
-    attempt.
+    In this order: an ended container; a silent node; the few nodes not ended by the loop; the first
+    to end with 0 and no run_stop (images hide the code). If most failed by themselves, or alike,
+    the program is at fault. A node with its own reason blames nobody: its storage may be away for
+    all.
     """
     few = max(1, len(ranks) // 2)
     stopped = [node for node in ranks if codes[node] == CONTAINER_ENDED]

@@ -1,7 +1,6 @@
 """Ranks, waiting nodes, excluded nodes. Rules: docs/preflight.md, "Spare nodes".
 
-`apply` folds `GroupState` from a job's events. Decisions depend on it alone: equal events, equal
-decisions.
+`apply` folds `GroupState` from a job's events. Decisions depend on it alone.
 """
 
 from __future__ import annotations
@@ -16,6 +15,35 @@ from ..kernel.node_names import by_text, fold, ranked, subject
 from ..kernel.plural import count
 from .job_state import ENDED_BY_SCHEDULER
 from .reports import NodeReport
+
+
+@dataclass
+class StepOrders:
+    """The loop's orders to the nodes of a step."""
+
+    generation: int = 0
+    """The number of the step, from 1."""
+    pulling: set[str] = field(default_factory=set)
+    """Nodes ordered to pull."""
+    releasing: bool = False
+    """Ordered to end."""
+
+
+@dataclass
+class AttemptEnds:
+    """How a group's attempts ended."""
+
+    ways: list[str] = field(default_factory=list)
+    """How they died; "" for late deaths, see Outcome."""
+    refused: bool = False
+    """The program refused its settings in the last attempt."""
+
+    def take(self, outcome: object) -> None:
+        """Add an outcome, as recorded."""
+        members = outcome if isinstance(outcome, dict) else {}
+        way = members.get("way")
+        self.ways.append(way if isinstance(way, str) else "")
+        self.refused = members.get("refused") is True
 
 
 @dataclass
@@ -35,22 +63,14 @@ class GroupState:
     lost: dict[str, str] = field(default_factory=dict)
     """While lost to Slurm: node -> state."""
     blamed: dict[str, int] = field(default_factory=dict)
-    """Node -> order of blame: an attempt died there, or the bandwidth test found it slow. Unused
-    while others can take the rank."""
+    """Node -> order of blame: an attempt died there, or its bandwidth was low. Used last."""
     freed: set[str] = field(default_factory=set)
     """Nodes whose blame cost no attempt."""
     silent: set[str] = field(default_factory=set)
     """This step: not answering, not awaited."""
     slow: set[str] = field(default_factory=set)
-    ways: list[str] = field(default_factory=list)
-    """How the attempts died; "" for late deaths, see Outcome."""
-    refused: bool = False
-    """The program refused its settings in the last attempt."""
-    pulling: set[str] = field(default_factory=set)
-    """This step: ordered to pull."""
-    generation: int = 0
-    releasing: bool = False
-    """Ordered to end."""
+    orders: StepOrders = field(default_factory=StepOrders)
+    ends: AttemptEnds = field(default_factory=AttemptEnds)
 
     @property
     def workers(self) -> list[str]:
@@ -96,7 +116,7 @@ def _failure(group: GroupState, event: Event) -> tuple[str, str] | None:
         return event.part(0), event.part(1) or event.part(0)
     if event.word == "gone":
         return "container", event.detail
-    if event.word != "left" or group.releasing or event.node in group.excluded:
+    if event.word != "left" or group.orders.releasing or event.node in group.excluded:
         return None
     if event.detail:  # the loop's absence ends the set, or passes
         return "loop", event.detail
@@ -121,13 +141,9 @@ def _apply_own(group: GroupState, event: Event) -> None:
     elif word == "ordered":
         group.ranks = event.names("ranks")
     elif word == "outcome":
-        outcome = event.data().get("outcome")
-        outcome = outcome if isinstance(outcome, dict) else {}
-        way = outcome.get("way")
-        group.ways.append(way if isinstance(way, str) else "")
-        group.refused = outcome.get("refused") is True
+        group.ends.take(event.data().get("outcome"))
     elif word == "release":
-        group.releasing = True
+        group.orders.releasing = True
     elif word == "fail":
         group.failed.setdefault(node, (event.part(0), event.part(1)))
     elif word == "aside":
@@ -146,18 +162,16 @@ def _apply_own(group: GroupState, event: Event) -> None:
     elif word == "slow":
         group.slow.add(node)
     elif word == "pull":
-        group.pulling.add(node)
+        group.orders.pulling.add(node)
     elif word in ("clock", "unseen", "deep") and node in group.reports:
         group.reports[node].apply(word, event.detail)
 
 
 def _start_step(group: GroupState, nodes: Sequence[str]) -> None:
     """Drop earlier reports."""
-    group.generation += 1
+    group.orders = StepOrders(group.orders.generation + 1)
     group.failed = {}
     group.silent = set()
-    group.pulling = set()
-    group.releasing = False
     for node in nodes:
         group.reports.setdefault(node, NodeReport()).reset()
 
@@ -166,8 +180,7 @@ def _start_step(group: GroupState, nodes: Sequence[str]) -> None:
 
 
 def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[str]], list[str]]:
-    """Return at most `most` groups of `need` nodes, and unassigned nodes. A single group gets
-    all."""
+    """Return at most `most` groups of `need` nodes, and other nodes. A single group gets all."""
     count = min(most, len(allocated) // need)
     if count < 2:
         return [list(allocated)], []
@@ -181,12 +194,12 @@ def healthy(group: GroupState) -> list[str]:
 
 
 def unusable(group: GroupState) -> tuple[object, ...]:
-    """Return a value that changes with every node excluded, blamed or lost."""
+    """Return a value that changes with each excluded, blamed or lost node."""
     return len(group.excluded), dict(group.blamed), set(group.lost)
 
 
 def may_be_ended(group: GroupState) -> bool:
-    """Return whether a node failed as it does when the scheduler ends its job."""
+    """Return whether a node failed as if the scheduler ended its job."""
     kinds = {kind for node, (kind, _) in group.failed.items() if node not in group.excluded}
     return not kinds.isdisjoint(ENDED_BY_SCHEDULER)
 
@@ -196,7 +209,7 @@ def lost_reason(state: str) -> str:
 
 
 def candidates(group: GroupState) -> list[str] | Pause:
-    """Return usable nodes, those with a rank first. Blamed nodes are used before a set stops."""
+    """Return usable nodes, those with a rank first, blamed nodes only if needed."""
     excluded = group.excluded.keys() | group.lost.keys()
     usable = [node for node in group.by_rank if node not in excluded]
     nodes = [node for node in usable if node not in group.blamed]
@@ -222,8 +235,8 @@ def _why_excluded(group: GroupState, node: str) -> str:
 def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
     """Assign the ranks to unfailed `nodes`; None if too few.
 
-    Nodes keep their rank, except replaceable blamed nodes. Vacant ranks go to healthy, then slow,
-    then blamed nodes, oldest blame first. `first`: no rank is kept.
+    Nodes keep their rank, except replaceable blamed nodes. Vacant ranks go to healthy, slow, then
+    blamed nodes, oldest blame first. `first`: no rank is kept.
     """
     need = group.need
     old = [""] * need if first else (group.ranks + [""] * need)[:need]
@@ -248,8 +261,8 @@ def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> P
 
 
 def in_order(group: GroupState) -> list[str]:
-    """Sort nodes in use like torchrun's c10d rendezvous: by full host name as text (n10 before n9),
-    else node name. So the training's rank 0 is our rank 0, MASTER_ADDR."""
+    """Sort nodes in use like torchrun's c10d rendezvous, by full host name as text (n10 before n9):
+    the training's rank 0 is MASTER_ADDR."""
 
     def name(node: str) -> str:
         return (group.reports[node].host if node in group.reports else "") or node
@@ -263,7 +276,7 @@ def waiting_now(group: GroupState) -> list[str]:
 
 def is_free(group: GroupState, node: str) -> bool:
     """Return whether the attempt that `node` cost does not count: an unused spare can replace it,
-    and fewer nodes than there are spares were freed so far."""
+    and fewer nodes than spares were freed."""
     unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys() | {node}
     unfit |= set(group.ranks)
     has_fresh = any(other not in unfit for other in group.allocated)
@@ -272,15 +285,15 @@ def is_free(group: GroupState, node: str) -> bool:
 
 
 def repeats_itself(group: GroupState, attempts: int) -> bool:
-    """Return whether all attempts of this group died alike soon after their start: as many as a run
-    has (`attempts`), and two at least."""
-    ways = group.ways
+    """Return whether all attempts of this group died alike soon after their start: `attempts` of
+    them, at least two."""
+    ways = group.ends.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
 
 def refuses_settings(group: GroupState) -> bool:
-    """Return whether the program refuses its settings: it has never done otherwise in this job."""
-    return group.refused and len(set(group.ways)) == 1
+    """Return whether the program has always refused its settings in this job."""
+    return group.ends.refused and len(set(group.ends.ways)) == 1
 
 
 # ---- image pulls ----
@@ -297,15 +310,16 @@ def lacking(group: GroupState) -> list[str]:
 
 def next_to_pull(group: GroupState, at_once: int) -> list[str]:
     lack = lacking(group)
-    free = at_once - sum(node in group.pulling for node in lack)
-    return [node for node in lack if node not in group.pulling][: max(free, 0)]
+    pulling = group.orders.pulling
+    free = at_once - sum(node in pulling for node in lack)
+    return [node for node in lack if node not in pulling][: max(free, 0)]
 
 
 # ---- texts ----
 
 
 def describe_failures(group: GroupState, nodes: Sequence[str]) -> str:
-    """Return each failure's reason with its nodes, in the order of `nodes`."""
+    """Return the failures' reasons with their nodes, in order."""
     return _describe(group, nodes, {node: reason for node, (_, reason) in group.failed.items()})
 
 
@@ -323,8 +337,7 @@ def _describe(group: GroupState, nodes: Sequence[str], reasons: Mapping[str, str
 
 
 def revert_problems(group: GroupState) -> list[str]:
-    """Warn, per reason, about nodes whose host settings stay changed, with the reverting
-    command."""
+    """Warn, per reason, about changed host settings, with the reverting command."""
     nodes = by_text(
         (node, report.revert_problem)
         for node, report in group.reports.items()

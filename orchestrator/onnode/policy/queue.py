@@ -10,7 +10,7 @@ from typing import Any
 from ..kernel.events import Event
 
 IN_A_ROW = 3
-"""After this many dead attempts in a row, a group takes no more runs while another works."""
+"""After this many dead attempts, a group takes no runs while another works."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Queue:
     tried: Counter[int] = field(default_factory=Counter)
     """Run -> counted attempts of this job."""
     dead: Counter[int] = field(default_factory=Counter)
-    """Group -> dead attempts since its last without an infrastructure failure."""
+    """Group -> dead attempts since its last success."""
     died: set[tuple[int, int]] = field(default_factory=set)
     """(group, run)"""
 
@@ -51,8 +51,8 @@ def apply(queue: Queue, event: Event) -> None:
 
 
 def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
-    """`why`: result (or interrupted: the job ends), died, free (died, but not counted), or back
-    (not counted: the nodes were not ready, or another attempt would fail alike)."""
+    """`why`: result (or interrupted: the job ends), died, free (died, not counted), or back (not
+    counted: nodes not ready, or another attempt would fail alike)."""
     queue.in_hand.discard(run)
     if why == "result":
         queue.dead[group] = 0
@@ -80,8 +80,8 @@ def _numbers(about: Mapping[str, Any], name: str) -> list[int]:
 
 
 def next_run(queue: Queue, group: int) -> int:
-    """Return a run, or 0. Runs that died in `group` come last, and their last attempt waits for
-    another group while any run is in hand."""
+    """Return a run, or 0. Runs that died in `group` come last; their last attempt waits for another
+    group while any run is in hand."""
     runs = queue.missing
     if len(queue.groups) > 1:
         died_here = [run for run in runs if (group, run) in queue.died]

@@ -32,13 +32,13 @@ CHECKS = (
     "reach",
     "deep",
 )
-"""In display order; the first failure is a node's reason to be unfit."""
+"""In display order; the first failure makes a node unfit."""
 OUTCOMES = ("container", "tunables", "verdict")
 """Rows after a node's checks."""
 
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
 MOST_QUOTED = 200
-"""Most characters of a log's line in a reason or explanation."""
+"""Most characters of a log's line in a reason."""
 _ORDER = {name: (0, index) for index, name in enumerate(CHECKS)} | {
     name: (2, index) for index, name in enumerate(OUTCOMES)
 }
@@ -102,7 +102,7 @@ class NodeReport:
     revert_problem: str = ""
     """Why host settings stay changed."""
     loop_gone: str = ""
-    """Why it ended by itself: the loop seemed dead."""
+    """Why the loop seemed dead to it."""
     messages: set[str] = field(default_factory=set)
 
     def apply(self, word: str, detail: str) -> None:

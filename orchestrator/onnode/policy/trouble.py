@@ -1,7 +1,6 @@
-"""The line of a log that names why a program ended, and such lines of several nodes in one text.
+"""The line of a log that names why a program ended; such lines of several nodes as a text.
 
-The loop needs a short reason. `orchestrator explain` explains it from the same logs, with its
-tables of causes (orchestrator/causes).
+`orchestrator explain` explains such lines with tables of causes (orchestrator/causes).
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ _OWN = re.compile(
 _LOOSE = re.compile(r"no such file|not found|does not exist|doesn't exist|nccl warn")
 """Loose words: they count less than a failure of the program itself."""
 _KILLED = re.compile(r"failed \(exitcode: -(?!15\b)\d+\) local_rank")
-"""torchrun about a rank that a signal ended; with 15, torchrun itself ends the other ranks."""
+"""torchrun about a rank that a signal ended; with 15, torchrun ends the others."""
 _GRADES = ((_KILLED, 0), (_ECHO, 3), (_PEER, 1), (_OWN, 0), (_LOOSE, 2))
 
 
 def telling_line(tail: bytes) -> str:
     """Return the last line that names the failure in a log's end, or "". Never raises.
 
-    The program's own failure comes first, then a failure that another process may have caused, then
-    loose words, then the mere end of another process.
+    The program's failure comes first, then a failure that another process may have caused, loose
+    words, and the end of another process.
     """
     best: dict[int, str] = {}
     for raw in reversed(tail[-TAIL_BYTES:].replace(b"\r", b"\n").split(b"\n")):
@@ -104,12 +103,12 @@ def _grade(text: str) -> int | None:
 
 
 def is_echo(error: str) -> bool:
-    """Return whether a line is about the end of another process, or about being stopped."""
+    """Return whether a line is about another process's end, or being stopped."""
     return _ECHO.search(error.lower()) is not None
 
 
 def way_of(error: str) -> str:
-    """Remove numbers: ports, addresses and ranks differ between attempts that died alike."""
+    """Remove numbers: ports, addresses and ranks differ between attempts."""
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "0", error)
 
 

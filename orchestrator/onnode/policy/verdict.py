@@ -1,4 +1,4 @@
-"""Verdicts of the preflight on nodes, and the nodes to exclude: as table, JSON and page."""
+"""Verdicts of the preflight on nodes, and the nodes to exclude."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RANK = {verdict: rank for rank, verdict in enumerate(ORDER)}
 @dataclass(frozen=True)
 class Row:
     """A check on a node. `verdict`: pass, warn, fail or skip; untested for a silent node. `shows`:
-    the remedy is a command that only shows what is wrong."""
+    the remedy is a command that only shows the problem."""
 
     node: str
     check: str
@@ -39,7 +39,7 @@ class Row:
 
     @property
     def unchecked(self) -> bool:
-        """The node had no source for this check, such as a driver or tool."""
+        """The node lacked a source, such as a driver or tool."""
         return self.text.startswith("cannot be checked")
 
     def to_json(self) -> dict[str, object]:
@@ -97,7 +97,7 @@ class NodeVerdict:
     @property
     def reasons(self) -> list[tuple[str, str, str]]:
         """(verdict, reason, remedy) of the groups."""
-        return [(one.verdict, one.reason, one.remedy) for one in self.groups]
+        return [(group.verdict, group.reason, group.remedy) for group in self.groups]
 
     @property
     def silent(self) -> bool:
@@ -122,7 +122,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The given nodes, in order, and rows about all of them together."""
+    """Nodes, in order, and rows about all together."""
 
     nodes: tuple[NodeVerdict, ...]
     together: tuple[Row, ...] = ()
@@ -144,7 +144,7 @@ class Verdicts:
 
     @property
     def exclude(self) -> list[str]:
-        """Nodes that failed, or were asked and did not answer."""
+        """Nodes that failed, or did not answer."""
         return [node.node for node in self.nodes if node.verdict == "fail" or node.silent]
 
     @property
@@ -187,8 +187,7 @@ def judge_preflight(
 ) -> Verdicts:
     """Return verdicts of preflight.sh. `untested`: node -> reason.
 
-    A node unlike the others fails the check `versions`. Problems without a single node to blame are
-    about all together.
+    A node unlike the others fails the check `versions`.
     """
     settings = replace(settings, preflight_run=1)
     answered = [
@@ -231,7 +230,7 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def plain_table(verdicts: Verdicts, summary: str = "") -> str:
-    """Return preflight.sh's output for people. `summary`: of the bandwidth test."""
+    """preflight.sh's output. `summary`: of the bandwidth test."""
     width = max([4, *(len(node.node) for node in verdicts.nodes)])
     lines = [f"{'NODE':{width}}  {'VERDICT':8}  REASON"]
     for node in verdicts.nodes:

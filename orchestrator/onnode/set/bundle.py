@@ -1,7 +1,6 @@
 """A set's bundle: its comparison with the manifest, and its archive.
 
-A process reads the archive once and compares it with the hash in the job's own environment:
-replacing it can only prevent its use.
+A process reads the archive once and compares it with the hash in the job's environment.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ MOST_NAMES = 3
 def hashes(bundle: Path) -> dict[str, str]:
     """Return path -> SHA-256 of every file, sorted; "no file" for links and the like. Raises
     OSError."""
-    found = (
+    pairs = (
         (name, "no file" if content is None else hashlib.sha256(content).hexdigest())
         for name, content in walk(bundle)
     )
-    return dict(sorted(found))
+    return dict(sorted(pairs))
 
 
 def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
@@ -39,34 +38,34 @@ def hashes_of(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
 
 
-def digest(found: dict[str, str]) -> str:
+def digest(hashes: dict[str, str]) -> str:
     """Return one hash for all files: of the lines of `sha256sum`, in byte order."""
     rows = sorted(
-        (os.fsencode(f"./{name}"), sha) for name, sha in found.items() if sha != "no file"
+        (os.fsencode(f"./{name}"), sha) for name, sha in hashes.items() if sha != "no file"
     )
     return hashlib.sha256(
         b"".join(sha.encode() + b"  " + name + b"\n" for name, sha in rows)
     ).hexdigest()
 
 
-def changed(found: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
-    """Return name -> hash now ("" if removed) of files that differ from the manifest, whose hash
-    must be `sha256`."""
+def changed(now: Mapping[str, str], bundle: Path, sha256: str = "") -> dict[str, str]:
+    """Return name -> hash now ("" if removed) of files unlike the manifest, whose hash must be
+    `sha256`."""
     try:
         manifest = read_bytes(bundle / MANIFEST)
     except OSError:
         manifest = b""
-    return changed_from(manifest, found, sha256)
+    return changed_from(manifest, now, sha256)
 
 
-def changed_from(manifest: bytes, found: Mapping[str, str], sha256: str = "") -> dict[str, str]:
+def changed_from(manifest: bytes, now: Mapping[str, str], sha256: str = "") -> dict[str, str]:
     """The same for a manifest in memory."""
     wanted = declared(manifest)
     if wanted is None:
-        return {MANIFEST: found.get(MANIFEST, "")}
-    wanted[MANIFEST] = sha256 or found.get(MANIFEST, "")
-    names = sorted({*wanted, *found})
-    return {name: found.get(name, "") for name in names if wanted.get(name) != found.get(name)}
+        return {MANIFEST: now.get(MANIFEST, "")}
+    wanted[MANIFEST] = sha256 or now.get(MANIFEST, "")
+    names = sorted({*wanted, *now})
+    return {name: now.get(name, "") for name in names if wanted.get(name) != now.get(name)}
 
 
 def declared(manifest: bytes) -> dict[str, str] | None:
@@ -81,22 +80,21 @@ def declared(manifest: bytes) -> dict[str, str] | None:
 def accepted(entries: Iterable[LedgerRecord]) -> dict[str, str]:
     """Return the bundle's differences from the manifest as last recorded, name -> hash."""
     known: dict[str, str] = {}
-    for one in entries:
-        files: Any = one.data.get("files") if one.kind == "edit" else None
+    for entry in entries:
+        files: Any = entry.data.get("files") if entry.kind == "edit" else None
         if isinstance(files, dict):
             known = {str(name): str(sha) for name, sha in files.items()}
     return known
 
 
 def unexpected(now: dict[str, str], meant: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Return the missing and the edited files that differ from those declared and from those
-    accepted."""
+    """Return the missing and the edited files unlike those declared and accepted."""
     wrong = sorted(name for name, sha in now.items() if sha != meant.get(name))
     return [name for name in wrong if not now[name]], [name for name in wrong if now[name]]
 
 
 def named(files: list[str]) -> str:
-    """Return the first files of a list for people, and the number of others."""
+    """Return a list's first files for people, and the number of others."""
     shown, more = files[:MOST_NAMES], len(files) - MOST_NAMES
     return ascii(", ".join(shown) + (f" and {more} more" if more > 0 else ""))[1:-1]
 

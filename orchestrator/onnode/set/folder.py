@@ -15,11 +15,12 @@ from shlex import quote
 from typing import Protocol
 
 from ..kernel import records
-from ..kernel.files import Files, is_temporary
+from ..kernel.files import Files, is_temporary, raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.program import Program, walk
 from ..kernel.records import RunRecord, SetRecord, StateFile
 from ..kernel.waiting import Flow
+from ..kernel.walk import SetWalk
 from ..kernel.world import THIS, World
 from ..policy.experiment import Facts, of_run, parse_facts
 from . import bundle as bundle_files
@@ -72,12 +73,16 @@ class Folder:
     def files(self) -> Files:
         return self.world.files
 
+    @property
+    def _walk(self) -> SetWalk:
+        return SetWalk(self.layout.root, self.files, raise_if_away)
+
     # ---- runs and attempts, read ----
 
     def run_state(self, run: int, *, strict: bool = False) -> RunRecord | None:
         """None without a usable state. `strict`: as in records.read."""
-        found = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
-        return found if isinstance(found, RunRecord) else None
+        state = records.read(RunRecord, self.layout.run_state(run), self.files, strict=strict)
+        return state if isinstance(state, RunRecord) else None
 
     def is_done(self, run: int) -> bool:
         """Raises OSError: a failed read must not repeat a run."""
@@ -85,8 +90,8 @@ class Folder:
         return state is not None and state.done
 
     def start_facts(self, *, inside: bool = False) -> list[tuple[int, Facts]]:
-        """Return the facts of each run that counts, at its start and end; `inside`: only its
-        containers' content at the end."""
+        """Return the facts of each run that counts, at its start and end; `inside`: only the
+        content at the end."""
         states = (self.run_state(run) for run in range(1, self.record.nexp + 1))
         done = [state for state in states if state is not None and state.done]
         if inside:
@@ -114,18 +119,17 @@ class Folder:
         return any(self.files.has_name(self.layout.result(run)) for run in runs)
 
     def attempts(self, run: int) -> list[int]:
-        """Return a run's attempts that have a folder. Raises OSError."""
-        return records.numbered(self.layout.run(run), "", "attempt_", self.files, strict=True)
+        """Return a run's attempts. Raises OSError."""
+        return self._walk.attempts(run)
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        """Return the ranks with a file, such as `node_3.log`. Raises OSError."""
-        folder = self.layout.attempt(run, attempt)
-        return records.numbered(folder, suffix, "node_", self.files, strict=True)
+        """Return the ranks with such a file. Raises OSError."""
+        return self._walk.ranks(run, attempt, suffix)
 
     # ---- runs and attempts, written ----
 
     def begin(self, state: RunRecord) -> None:
-        """Create an attempt's folder; mark it as running. Raises FolderError, OSError."""
+        """Create a running attempt's folder. Raises FolderError, OSError."""
         self.check_mine()
         self.files.make_folder(self.layout.attempt(state.run, state.attempt))
         for path in self._states(state):
@@ -136,9 +140,9 @@ class Folder:
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank`, if given, as the run's result; write final states.
 
-        The ledger comes first: the next job completes what is recorded but missing. The result
-        comes next, so that no state refers to a missing result. Everything final is on the disk
-        before anybody can see it. Raises FolderError, OSError.
+        The ledger comes first: the next job completes the rest. The result precedes states that
+        refer to it. Everything final is on the disk before it is visible. Raises FolderError,
+        OSError.
         """
         self.check_mine()
         ended = ledger.attempt_ended(state)
@@ -185,8 +189,8 @@ class Folder:
             self.files.link(temporary, result)  # fails if it exists already
         except OSError as error:
             if self.files.has_name(result):
-                words = f"{result} is there already; a published result is never replaced"
-                raise FolderError(words) from error
+                problem = f"{result} is there already; a published result is never replaced"
+                raise FolderError(problem) from error
             self.files.rename(temporary, result)  # a file system without hard links
         self.files.sync_folder(result.parent)
 
@@ -212,16 +216,15 @@ class Folder:
     def verify_bundle(self, kept: str) -> tuple[list[str], Program]:
         """Return the files with accepted edits, and the bundle as verified.
 
-        `kept`: its hash in the environment that the scheduler kept since the submission, "" for a
-        job started by hand. Raises FolderError for a bundle that was neither declared nor accepted;
-        OSError.
+        `kept`: its hash in the environment since the submission, "" for a job started by hand.
+        Raises FolderError for a bundle neither declared nor accepted; OSError.
         """
         bundle, record = self.layout.bundle, self.record
         contents = dict(walk(bundle))
         program = Program({name: text for name, text in contents.items() if text is not None})
-        found = dict.fromkeys(contents, "no file") | bundle_files.hashes_of(program.files)
+        hashes = dict.fromkeys(contents, "no file") | bundle_files.hashes_of(program.files)
         manifest = program.files.get(bundle_files.MANIFEST, b"")
-        now = bundle_files.changed_from(manifest, found, record.bundle_sha256)
+        now = bundle_files.changed_from(manifest, hashes, record.bundle_sha256)
         meant = bundle_files.accepted(ledger.read(self.layout.root, self.files)[0])
         missing, edited = bundle_files.unexpected(now, meant)
         resume = f"orchestrator resume {quote(str(self.layout.root))}"
@@ -236,7 +239,7 @@ class Folder:
                 f"the bundle was edited since it was declared: {bundle_files.named(edited)}; "
                 f"if that is meant: {resume} --edited"
             )
-        if kept and bundle_files.digest(found) != kept:
+        if kept and bundle_files.digest(hashes) != kept:
             raise FolderError(
                 "the bundle was edited since this job was submitted; `orchestrator resume` submits "
                 "it anew"
@@ -257,9 +260,9 @@ class Folder:
     def taking(self, job: TakingJob, lost: Callable[[], object] = lambda: None) -> Flow:
         """Take the set for this job. Return its dead former holder, or "".
 
-        A job that the scheduler no longer shows may live on: wait until it is silent for long
-        enough. `lost` is called, perhaps in another thread, if another job turns out to have the
-        set. Raises FolderError if another job works on it.
+        A job hidden by the scheduler may live on: wait until it is silent for long enough. `lost`
+        is called, perhaps in another thread, if another job has the set. Raises FolderError if
+        another job works on it.
         """
         lock = self.layout.loop_lock
         me = self.world.holder(job.job_id, job.cluster, job.restart)
@@ -276,15 +279,15 @@ class Folder:
                 raise SameJobError(held.holder.host, text) from held
             raise FolderError(text) from held
         except OSError as error:
-            words = "disk full, quota, or a read-only file system"
+            causes = "disk full, quota, or a read-only file system"
             raise FolderError(
-                f"cannot write {lock} ({words}): {error.strerror or error}"
+                f"cannot write {lock} ({causes}): {error.strerror or error}"
             ) from error
         return str(gone) if gone else ""
 
     @property
     def is_mine(self) -> bool:
-        """A loop that Slurm has given up may live on after its successor is done."""
+        """A loop given up by Slurm may outlive its successor."""
         try:
             return self.lease is not None and self.lease.mine
         except OSError:
@@ -292,7 +295,7 @@ class Folder:
 
     @property
     def is_lost(self) -> bool:
-        """True only if certain: unavailable storage is no evidence of another job."""
+        """True only if certain: unavailable storage proves nothing."""
         try:
             is_there = self.files.state(self.layout.root) is not None
             return is_there and (self.lease is None or not self.lease.mine)
@@ -302,8 +305,8 @@ class Folder:
     def check_mine(self) -> None:
         """Raise FolderError if another job has the set, OSError if unknown."""
         if self.lease is None or not self.lease.mine:
-            words = "is not this job's any more: another job has the set, or had it"
-            raise FolderError(f"{self.layout.loop_lock} {words}")
+            problem = "is not this job's any more: another job has the set, or had it"
+            raise FolderError(f"{self.layout.loop_lock} {problem}")
 
     def release(self) -> None:
         """Leave the set to the next job."""
@@ -322,7 +325,7 @@ BUNDLE_COPY = ".bundle.tmp."
 
 
 def sweep(layout: Layout, world: World) -> None:
-    """Remove killed programs' unfinished files from a set's folder, as far as possible."""
+    """Remove killed programs' unfinished files from a set, as far as possible."""
     for folder in _folders(layout, world.files):
         with suppress(OSError):
             for name in world.files.names(folder):

@@ -1,11 +1,10 @@
 """Mutual exclusion on shared storage: a file with its holder, the time of its last beat and a
 token.
 
-The file is complete when it appears: a finished file is linked to its name, or, without hard links,
-made with O_EXCL. That works on NFS and Lustre; flock does not work everywhere. The holder touches
-it every `BEAT_S` seconds. Its age is measured against a new file in the same folder: both times are
-of the storage's clock, so machines' clocks may differ. policy/lease.py decides whether a holder is
-dead.
+The file is complete when it appears: linked to its name, or, without hard links, made with O_EXCL.
+That works on NFS and Lustre; flock does not work everywhere. The holder touches it every `BEAT_S`
+seconds. Its age is measured against a new file, by the storage's clock. policy/lease.py decides
+whether a holder is dead.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class HeldError(Exception):
 def read(path: Path, world: World = THIS) -> tuple[Holder, float] | None:
     """Return a lease's holder and its last touch (seconds), None without a lease. Raises OSError.
 
-    An unreadable lease is held by an unknown process, since its file's time.
+    An unreadable lease is held by an unknown process since its time.
     """
     try:
         text, touched = world.files.read_with_time(path, 1 << 16)
@@ -68,16 +67,16 @@ def server_now(folder: Path, world: World = THIS) -> float:
             world.files.remove(probe)
 
 
-def remove_unfinished(path: Path, world: World = THIS, *, own: bool = False) -> None:
+def remove_unfinished(path: Path, world: World = THIS, *, only_own: bool = False) -> None:
     """Remove files of processes killed while taking a lease in the folder of `path`, or, with
-    `own`, that lease. Only the holder of `path` calls this. Raises OSError."""
-    held, begins = world.files.state(path), f".{path.name}." if own else "."
+    `only_own`, that lease. Only its holder calls this. Raises OSError."""
+    held, begins = world.files.state(path), f".{path.name}." if only_own else "."
     for name in world.files.names(path.parent) if held else ():
         if name.startswith(".clock.") or (
             name.startswith(begins) and (".lock.new." in name or ".lock.of-" in name)
         ):
             state = world.files.state(path.parent / name)
-            # The holder's beats keep its file young; taking a lease needs a file for a moment. A
+            # Beats keep the holder's file young; taking a lease needs a file for a moment. A
             # file of the future is older than a clock that was set back.
             if held and state and abs(held.mtime - state.mtime) > STALE_S:
                 world.files.remove(path.parent / name)
@@ -85,8 +84,7 @@ def remove_unfinished(path: Path, world: World = THIS, *, own: bool = False) -> 
 
 @contextmanager
 def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
-    """Remember a file that the storage refuses to remove: nobody holds it, though this process
-    lives."""
+    """Remember a file that the storage refuses to remove: nobody holds it."""
     try:
         yield
     except OSError:
@@ -97,8 +95,8 @@ def remove_abandoned(world: World = THIS) -> None:
     """Try again to remove them, except leases that another process has taken since."""
     for path, token in world.abandoned.items():
         with suppress(OSError):
-            found = read(path, world) if token else None
-            if not token or (found is not None and found[0].token == token):
+            held = read(path, world) if token else None
+            if not token or (held is not None and held[0].token == token):
                 world.files.remove(path)
 
 
@@ -109,10 +107,10 @@ def look(
 
     Without write permission in the folder, it compares with this machine's clock.
     """
-    found = read(path, world)
-    if found is None:
+    held = read(path, world)
+    if held is None:
         return None
-    holder, touched = found
+    holder, touched = held
     process = (
         world.lives(holder.pid, holder.start)
         if holder.pid and same_kernel(holder, viewer)
@@ -138,7 +136,7 @@ Waits = Generator[float, None, "Holder | None"]
 
 class Lease:
     """A lease on `path` for `me`. `sees` checks a holder's job. `lost` is called, perhaps in
-    another thread, after another process has taken the lease."""
+    another thread, after the loss of the lease."""
 
     def __init__(
         self,
@@ -173,8 +171,8 @@ class Lease:
         """Take the lease; return its dead former holder. Raises HeldError, and OSError if it cannot
         be written.
 
-        `wait`: if the scheduler does not show the holder's job, wait until it is silent for long
-        enough, instead of raising at once. `patience_s`: how long to wait for a live holder.
+        `wait`: wait for the silence of a holder whose job the scheduler does not show.
+        `patience_s`: how long to wait for a live holder.
         """
         world, mine, gone = self._world, self._beside("new"), None
         deadline = world.now() + patience_s
@@ -185,10 +183,10 @@ class Lease:
                     if beat:
                         self._stop = world.every(self._beat_s, self._beat)
                     return gone
-                found = look(self.path, self.me, self._sees, self._stale_s, world)
-                if found is None:
+                held = look(self.path, self.me, self._sees, self._stale_s, world)
+                if held is None:
                     continue  # released between the two reads
-                holder, verdict = found
+                holder, verdict = held
                 if verdict.gone:
                     gone = holder
                     if not self._drop(holder, mine):
@@ -216,16 +214,14 @@ class Lease:
         return content == self._content
 
     def confirm(self) -> None:
-        """Call directly before a step that must not happen twice. Raises HeldError if the lease is
-        lost, OSError."""
+        """Call directly before a step that must not happen twice. Raises HeldError, OSError."""
         if not self.mine:
-            found = read(self.path, self._world)
-            holder = found[0] if found else UNREADABLE
+            held = read(self.path, self._world)
+            holder = held[0] if held else UNREADABLE
             raise HeldError(self.path, holder, HolderVerdict(ALIVE, "it took over meanwhile"))
 
     def release(self) -> None:
-        """Remove the lease if it is still this one's. If the storage refuses, the next lease or
-        remove_abandoned does it."""
+        """Remove the lease if it is still this one's, else later (remove_abandoned)."""
         if self._stop is not None:
             self._stop()
         with _abandoning(self.path, self.me.token, self._world):
@@ -235,8 +231,7 @@ class Lease:
     def _drop(self, holder: Holder, mine: Path) -> bool:
         """Remove a dead holder's lease, unless another process has taken it since it was read.
 
-        Of several finders, only the creator of the guard for this holder removes it; the others get
-        False.
+        Only the creator of the guard for this holder removes it; others get False.
         """
         files = self._world.files
         guard = self.path.with_name(
@@ -248,8 +243,8 @@ class Lease:
                 files.remove(guard)
             return False
         try:
-            found = read(self.path, self._world)
-            if found is not None and found[0] == holder:
+            held = read(self.path, self._world)
+            if held is not None and held[0] == holder:
                 files.remove(self.path)
         finally:
             with _abandoning(guard, self.me.token, self._world):
@@ -274,8 +269,8 @@ class Lease:
 
 
 def linked(source: Path, target: Path, world: World = THIS) -> bool:
-    """Create `target` with the content of `source`, complete when it appears; return False if it
-    exists. Raises OSError."""
+    """Create a complete `target` with the content of `source`; return False if it exists. Raises
+    OSError."""
     files = world.files
     try:
         files.link(source, target)

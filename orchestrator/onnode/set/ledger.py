@@ -1,8 +1,7 @@
-"""ledger.jsonl of a set: a line per declaration or act, with the previous line's hash
-(docs/ledger.md).
+"""ledger.jsonl: a line per declaration or act, with the previous line's hash (docs/ledger.md).
 
 Controller and loop append lines by single writes under a lease. An unfinished line stays, covered
-by the next (`torn`). orchestrator/evidence/ledger.py compares ledger and set.
+by the next (`torn`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
@@ -31,7 +29,6 @@ PATIENCE_S = 30.0
 """Writes take milliseconds."""
 
 MARK = "orchestrator-ledger:"
-_MARKED = re.compile(rf"(?<!\S){MARK}([0-9]{{1,8}}):([0-9a-f]{{64}})(?!\S)")
 
 NewRecord = tuple[str, dict[str, Any]]
 """Kind and data of a record to append."""
@@ -39,10 +36,11 @@ NewRecord = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class LedgerRecord:
-    """A line. `line` counts from 1; `kind`: "" if it is no record; `hash`: of the line as written.
+    """A line. `line`: from 1; `kind`: "" if it is no record; `hash`: of the line as written.
 
     Consecutive lines without records share a chain: each hash covers the previous hash, a space,
     and the hash of its own line.
+
     """
 
     line: int
@@ -59,20 +57,20 @@ class LedgerRecord:
 
 @lru_cache(maxsize=1024)
 def _entry(line: int, text: bytes) -> LedgerRecord:
-    """Cached: each append reads all lines again, mostly unchanged."""
-    own = hashlib.sha256(text).hexdigest()
+    """Cached: each append reads all lines again."""
+    sha256 = hashlib.sha256(text).hexdigest()
     try:
         document = parse(text)
     except ValueError:
-        return LedgerRecord(line, own)
+        return LedgerRecord(line, sha256)
     kinds = {"n": int, "time_ms": int, "kind": str, "prev": str, "data": dict}
     if not isinstance(document, dict) or any(
         type(document.get(name)) is not kind for name, kind in kinds.items()
     ):
-        return LedgerRecord(line, own)
+        return LedgerRecord(line, sha256)
     return LedgerRecord(
         line,
-        own,
+        sha256,
         document["n"],
         document["kind"],
         document["time_ms"],
@@ -83,7 +81,7 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
 
 
 def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
-    """Return the lines, and whether the last is unfinished. A missing ledger is empty. Raises
+    """Return the lines ([] without a ledger), and whether the last is unfinished. Raises
     OSError."""
     try:
         content = files.read_bytes(root / NAME, MOST_BYTES)
@@ -94,21 +92,23 @@ def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
     lines = content.split(b"\n")
     torn = bool(lines[-1])
     raw = [_entry(number, line) for number, line in enumerate(lines if torn else lines[:-1], 1)]
-    void = {line for one in raw if one.kind == "void" for line in _texts(one.data.get("lines"))}
-    found = list[LedgerRecord]()
-    for one in raw:
-        if one.hash in void:
-            one = LedgerRecord(one.line, one.hash, void=True)
-        if found and not (one.kind or found[-1].kind):  # the next record covers them
-            one = replace(
-                one, hash=hashlib.sha256(f"{found[-1].hash} {one.hash}".encode()).hexdigest()
+    void = {
+        line for entry in raw if entry.kind == "void" for line in _texts(entry.data.get("lines"))
+    }
+    entries = list[LedgerRecord]()
+    for entry in raw:
+        if entry.hash in void:
+            entry = LedgerRecord(entry.line, entry.hash, void=True)
+        if entries and not (entry.kind or entries[-1].kind):  # the next record covers them
+            entry = replace(
+                entry, hash=hashlib.sha256(f"{entries[-1].hash} {entry.hash}".encode()).hexdigest()
             )
-        found.append(one)
-    return found, torn
+        entries.append(entry)
+    return entries, torn
 
 
 def _texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
 
 
 def head(entries: list[LedgerRecord]) -> str:
@@ -119,11 +119,6 @@ def head(entries: list[LedgerRecord]) -> str:
 def mark(head: str) -> str:
     """Return a head as one word, for places outside of the set."""
     return f"{MARK}{head.replace(' ', ':')}" if head else ""
-
-
-def marked(text: str) -> list[str]:
-    """Return the heads in a text marked by `mark`."""
-    return [f"{number} {sha}" for number, sha in _MARKED.findall(text)]
 
 
 def append(
@@ -140,39 +135,39 @@ def append(
 
     me = world.holder(cluster=cluster)
     by = {"cluster": cluster, "uid": me.uid, "host": me.host, "pid": me.pid, "job": job}
-    own, late = list[str](), list[str]()
+    written, late = list[str](), list[str]()
     while True:
         lease = Lease(root / LOCK, me, world=world)
         lease.take(patience_s=PATIENCE_S, wait=True, beat=False)
         try:
             entries, torn = read(root, world.files)
-            if own and _follow(entries, own):
+            if written and _follow(entries, written):
                 return head(entries)
-            late, own = late + own, []
+            late, written = late + written, []
             void = [("void", {"lines": late})] if late else list[NewRecord]()
             new = void + (_unknown(records, entries, late) if once else list(records))
             if not new:
                 return head(entries)
             text, lines, number = _lines(entries, torn, new, by, world)
-            if not lease.mine:  # it stood still: what it has read may be outdated
+            if not lease.mine:  # it stood still: its reading may be outdated
                 continue
-            own = lines
+            written = lines
             if world.files.append(root / NAME, text, sync=True) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
             if not entries:
                 world.files.sync_folder(root)
             if lease.mine:
-                return f"{number} {own[-1]}"
+                return f"{number} {written[-1]}"
         finally:
             lease.release()
-        # It froze between the last two steps: another process may have written before these lines.
+        # It froze in between: another process may have written before these lines.
 
 
 def _unknown(
     records: Iterable[NewRecord], entries: list[LedgerRecord], void: list[str]
 ) -> list[NewRecord]:
-    """Return the records that `entries`, without lines of the hashes `void`, do not have."""
-    known = [(one.kind, one.data) for one in entries if one.hash not in void]
+    """Return the records missing in `entries` without lines of the hashes `void`."""
+    known = [(entry.kind, entry.data) for entry in entries if entry.hash not in void]
     return [record for record in records if record not in known]
 
 
@@ -184,8 +179,8 @@ def _lines(
     world: World,
 ) -> tuple[bytes, list[str], int]:
     """Return the lines that follow `entries`, their hashes, and the number of the last."""
-    number = max((one.number for one in entries), default=0)
-    prev, text, own = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
+    number = max((entry.number for entry in entries), default=0)
+    prev, text, shas = entries[-1].hash if entries else "", b"\n" * torn, list[str]()
     for kind, data in records:
         number += 1
         line: dict[str, Any] = {
@@ -198,21 +193,21 @@ def _lines(
         line.update({"torn": True} if torn else {}, data=data)
         whole, torn = json.dumps(line, separators=(",", ":")).encode(), False
         prev, text = hashlib.sha256(whole).hexdigest(), text + whole + b"\n"
-        own.append(prev)
-    return text, own, number
+        shas.append(prev)
+    return text, shas, number
 
 
-def _follow(entries: list[LedgerRecord], own: list[str]) -> bool:
-    """Whether lines follow the line before them, and are followed by the one after them."""
-    hashes = [one.hash for one in entries]
-    if own[0] not in hashes:
+def _follow(entries: list[LedgerRecord], written: list[str]) -> bool:
+    """Return whether lines `written` are chained to the lines before and after them."""
+    hashes = [entry.hash for entry in entries]
+    if written[0] not in hashes:
         return False
-    first = hashes.index(own[0])
-    after = first + len(own)
+    first = hashes.index(written[0])
+    after = first + len(written)
     return (
-        hashes[first:after] == own
+        hashes[first:after] == written
         and entries[first].prev == (hashes[first - 1] if first else "")
-        and (after == len(entries) or entries[after].prev == own[-1])
+        and (after == len(entries) or entries[after].prev == written[-1])
     )
 
 
@@ -223,7 +218,7 @@ def declaration(record: SetRecord, place: Path, inode: int) -> NewRecord:
 
 def declared(entries: list[LedgerRecord]) -> SetRecord | None:
     """Return the declared set with its extensions."""
-    first = next((one for one in entries if one.kind == "declare"), None)
+    first = next((entry for entry in entries if entry.kind == "declare"), None)
     data = first.data.get("set") if first else None
     record = checked(SetRecord, data) if isinstance(data, dict) else None
     if record is None:
@@ -231,37 +226,12 @@ def declared(entries: list[LedgerRecord]) -> SetRecord | None:
     return replace(record, nexp=max([record.nexp, *(runs for _, runs in extensions(entries))]))
 
 
-def extension(nexp: int) -> NewRecord:
-    """Return the record: from here on the set has `nexp` runs."""
-    return "extend", {"nexp": nexp}
-
-
 def extensions(entries: list[LedgerRecord]) -> list[tuple[LedgerRecord, int]]:
     """Return extensions with their numbers of runs, 0 if unusable."""
-    found = [(one, one.data.get("nexp")) for one in entries if one.kind == "extend"]
-    return [(one, runs if type(runs) is int and 0 < runs < 10_000 else 0) for one, runs in found]
-
-
-def original(root: Path, entries: list[LedgerRecord]) -> str:
-    """Return a copied set's original; "" for a set in its place, a moved set, or a rehearsal.
-
-    A copy has another path and inode, and its original exists or is not mounted.
-    """
-    found = next((one.data.get("place") for one in entries if one.kind == "declare"), None)
-    if not isinstance(found, dict) or not isinstance(found.get("path"), str):
-        return ""
-    record = declared(entries)
-    if record is not None and record.rehearsed:
-        return ""
-    path = found["path"]
-    try:
-        same = os.path.realpath(path) == os.path.realpath(root) or os.stat(
-            root
-        ).st_ino == found.get("inode")
-    except OSError:
-        same = True
-    moved = not os.path.lexists(path) and os.path.isdir(os.path.dirname(path))
-    return "" if same or moved else path
+    pairs = [(entry, entry.data.get("nexp")) for entry in entries if entry.kind == "extend"]
+    return [
+        (entry, runs if type(runs) is int and 0 < runs < 10_000 else 0) for entry, runs in pairs
+    ]
 
 
 def attempt_started(state: RunRecord) -> NewRecord:

@@ -10,7 +10,7 @@ from ..kernel.world import THIS, World, stamp
 SEED_LIMIT = 1 << 31
 """Some code keeps seeds in a signed 32-bit integer."""
 SEEDS_PER_RUN = 1000
-"""MAX_ATTEMPTS is at most 999, so a run's seeds end before the next run's."""
+"""MAX_ATTEMPTS is at most 999: a run's seeds end before the next run's."""
 
 
 def seed_of(root: int, run: int, attempt: int) -> int:

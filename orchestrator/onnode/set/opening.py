@@ -9,11 +9,13 @@ from pathlib import Path
 
 from ..kernel import records
 from ..kernel.events import number
+from ..kernel.files import raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.plural import count
 from ..kernel.program import Program
 from ..kernel.records import SetRecord
 from ..kernel.settings import Settings
+from ..kernel.walk import SetWalk
 from ..kernel.world import World
 from . import bundle as bundle_files
 from . import ledger, sharing
@@ -43,8 +45,8 @@ def open_folder(
     environment: Mapping[str, str],
     world: World,
 ) -> Folder:
-    """Find the folder that the controller names in ORCH_SET_DIR; a job started by hand creates its
-    own. Raises FolderError."""
+    """Find the folder named in ORCH_SET_DIR; a job started by hand creates its own. Raises
+    FolderError."""
     root = _root(settings, environment, world)
     try:
         layout = _make_folders(root, settings.shared_group, world)
@@ -54,8 +56,8 @@ def open_folder(
     except LookupError as error:
         raise FolderError(f"{error} (`shared_group` of the site file)") from error
     except OSError as error:
-        words = f"{error.strerror or error} (LOGDIR={settings.logdir})"
-        raise FolderError(f"cannot write to {root}: {words}") from error
+        cause = f"{error.strerror or error} (LOGDIR={settings.logdir})"
+        raise FolderError(f"cannot write to {root}: {cause}") from error
 
 
 def _root(settings: Settings, environment: Mapping[str, str], world: World) -> Path:
@@ -97,9 +99,9 @@ class _Opener:
         declared = ledger.declared(entries)
         record = records.read(SetRecord, layout.set_file, files, strict=True)
         if record is None and declared is None:
-            if records.numbered(layout.runs, "", files=files, strict=True) or entries:
-                words = f"{layout.set_file} is missing, and the set has runs"
-                raise FolderError(f"{words}; put it back, or start a new set")
+            if SetWalk(layout.root, files, raise_if_away).runs() or entries:
+                problem = f"{layout.set_file} is missing, and the set has runs"
+                raise FolderError(f"{problem}; put it back, or start a new set")
             record = self._describe(layout)
             records.write(record, layout.set_file, files=files)
         elif declared is not None and not isinstance(record, SetRecord):
@@ -154,8 +156,8 @@ class _Opener:
 
 def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
     """Raise FolderError for another set than declared, or too few seeds."""
-    found = record.nexp, record.root_seed
-    if declared is not None and found != (declared.nexp, declared.root_seed):
+    plan = record.nexp, record.root_seed
+    if declared is not None and plan != (declared.nexp, declared.root_seed):
         raise FolderError(
             f"{path} says {count(record.nexp, 'run')} with root seed {record.root_seed}, and "
             f"{declared.nexp} with "
@@ -173,8 +175,7 @@ def _check(record: SetRecord, declared: SetRecord | None, path: Path) -> None:
 
 
 def _copy(bundle: str, layout: Layout, group: str, world: World) -> None:
-    """Copy the bundle into the set: edits of the original cannot reach a running set. Raises
-    OSError."""
+    """Copy the bundle into the set, safe from edits of the original. Raises OSError."""
     temporary = layout.root / f"{BUNDLE_COPY}{world.pid}"
     try:
         world.files.copy_tree(bundle, temporary)  # whatever a group can change, it can execute

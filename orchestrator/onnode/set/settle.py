@@ -1,7 +1,7 @@
-"""Settle a killed job's remains, such as attempts marked as running or results without a state.
+"""Settle a killed job's remains: attempts marked as running, results without a state.
 
-A job can be killed at any step, and small files can be lost. The next job gives every attempt and
-run a state supported by logs, result and ledger.
+A job can be killed at any step, and small files lost. The next job derives every state from logs,
+result and ledger.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def settle(folder: Folder) -> None:
     FolderError."""
     _settle_jobs(folder)
     sweep(folder.layout, folder.world)
-    settling = _Settling(folder)
+    settling = Settling(folder)
     for run in range(1, folder.record.nexp + 1):
         folder.files.make_folder(folder.layout.run(run), parents=True, exist_ok=True)
         settling.settle_run(run)
@@ -33,17 +33,6 @@ def settle(folder: Folder) -> None:
         with suppress(PermissionError):  # the log directory may be another user's
             folder.files.sync_folder(place)  # a result on the disk is found
     settling.complete_ledger()
-
-
-def restore(folder: Folder) -> None:
-    """Like `settle`, for a command in a set without missing runs: write lost states of attempts as
-    the ledger has them. Nothing new is recorded. Raises OSError, FolderError."""
-    folder.check_mine()
-    sweep(folder.layout, folder.world)
-    settling = _Settling(folder)
-    for run in range(1, folder.record.nexp + 1):
-        for attempt in folder.attempts(run):
-            settling.restore(run, attempt)
 
 
 def _settle_jobs(folder: Folder) -> None:
@@ -59,42 +48,41 @@ def _settle_jobs(folder: Folder) -> None:
 
 
 def as_failed(folder: Folder, job: JobRecord) -> JobRecord:
-    """Return the record of a dead job that did not write its end. Raises OSError."""
+    """Return a dead job's record with an end. Raises OSError."""
     reason = job.reason or "the job ended without a word"
     return replace(job, state="failed", reason=reason, ended_ms=last_seen_ms(folder, job))
 
 
 def last_seen_ms(folder: Folder, job: JobRecord) -> int:
-    """Return the time of the last change of a job's record or events: the job may have been dead
-    for days. Raises OSError."""
+    """Return the last change of a job's record or events: it may have been dead for days. Raises
+    OSError."""
     root, files = folder.layout.root, folder.files
     begins = f"{folder.layout.events(job.job_id).stem}."  # of all its groups
-    found = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
-    changed_ms = (int(1000 * state.mtime) for state in found if state is not None)
+    states = (files.state(root / name) for name in files.names(root) if name.startswith(begins))
+    changed_ms = (int(1000 * state.mtime) for state in states if state is not None)
     last_ms = min(max([job.updated_ms, *changed_ms]), folder.world.wall_ms())
     return max(1, job.started_ms, last_ms)
 
 
-class _Settling:
+class Settling:
+    """Settles a set's runs and attempts."""
+
     def __init__(self, folder: Folder) -> None:
         """Raises OSError."""
         self._folder = folder
         self._layout, self._files = folder.layout, folder.files
-        self._known = {ledger.subject(one): one for one in self._ledger()}
+        self._known = {ledger.subject(entry): entry for entry in self._ledger()}
 
     def _ledger(self) -> list[ledger.LedgerRecord]:
         return ledger.read(self._layout.root, self._files)[0]
 
-    # ---- a run ----
-
     def settle_run(self, run: int) -> None:
-        """Give the run the state of its published, or else last, attempt. Raises OSError,
-        FolderError."""
+        """Give the run the state of its published or last attempt. Raises OSError, FolderError."""
         folder = self._folder
         states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
-        found = [state for state in states if state is not None]
-        done = [state for state in found if state.done]
-        last = (done or found or [RunRecord(run=run, state="queued")])[-1]
+        usable = [state for state in states if state is not None]
+        done = [state for state in usable if state.done]
+        last = (done or usable or [RunRecord(run=run, state="queued")])[-1]
         last = next((state for state in done if self._is_result_of(state)), last)
         if self._files.exists(self._layout.result(run)):
             folder.link(run)
@@ -121,22 +109,10 @@ class _Settling:
         """Publish a finished run's lost result again, if its log exists."""
         if self._publish(state):
             return state
-        words = "its result and its log are lost"
-        state = replace(state, state="failed", outcome="infrastructure", reason=words)
+        reason = "its result and its log are lost"
+        state = replace(state, state="failed", outcome="infrastructure", reason=reason)
         self._folder.write(state, self._layout.attempt_state(state.run, state.attempt))
         return state
-
-    # ---- an attempt ----
-
-    def restore(self, run: int, attempt: int) -> None:
-        """Write an attempt's end as the ledger has it, if its state is lost. Raises FolderError,
-        OSError."""
-        path = self._layout.attempt_state(run, attempt)
-        state = records.read(RunRecord, path, self._files, strict=True)
-        ended = None if _is_final(state, run, attempt) else self._on_record(run, attempt)
-        if ended is not None:
-            self._folder.check_mine()
-            self._folder.write(ended, path)
 
     def _settled(self, run: int, attempt: int) -> RunRecord | None:
         """Return an attempt's final state; None if it never started."""
@@ -150,7 +126,7 @@ class _Settling:
             state = self._as_left(run, attempt)
         if state.state != "running":
             return state
-        ended = self._on_record(run, attempt)
+        ended = self.on_record(run, attempt)
         if ended is None:
             ended = self._by_its_logs(state)
             if missing := _unrecorded(ended, self._known):  # the ledger first, as in Folder.close
@@ -161,8 +137,7 @@ class _Settling:
         return ended
 
     def _by_its_logs(self, state: RunRecord) -> RunRecord:
-        """Return an attempt's end by its logs. After a successful run_stop the run is finished and
-        not repeated."""
+        """Return an attempt's end by its logs. A successful run_stop finishes the run."""
         stops = self._stops(state.run, state.attempt)
         outcome = "interrupted"
         if "success" in stops.values():
@@ -179,17 +154,17 @@ class _Settling:
         )
 
     def _publish(self, state: RunRecord) -> bool:
-        """Publish a log with the state's outcome; False without one."""
+        """Publish a log with the state's outcome; False if missing."""
         for rank, status in self._stops(state.run, state.attempt).items():
             if status and (status == "success") == (state.outcome == "success"):
                 self._folder.publish(state.run, state.attempt, rank)
                 return True
         return False
 
-    def _on_record(self, run: int, attempt: int) -> RunRecord | None:
-        """None if the ledger has no end, or the logs contradict it."""
-        found = self._known.get(("end", run, attempt))
-        data = found.data.get("state") if found else None
+    def on_record(self, run: int, attempt: int) -> RunRecord | None:
+        """None without an end in the ledger, or if the logs contradict it."""
+        entry = self._known.get(("end", run, attempt))
+        data = entry.data.get("state") if entry else None
         state = records.checked(RunRecord, data) if isinstance(data, dict) else None
         if state is None or (state.run, state.attempt) != (run, attempt):
             return None
@@ -207,15 +182,17 @@ class _Settling:
             reason="its state was lost; this is what its logs say",
             seed=seed_of(self._folder.record.root_seed, run, attempt),
             nodes=self._names(run, attempt) or [nodes[rank].node for rank in sorted(nodes)],
-            exit_codes={one.node: one.exit for one in nodes.values()},
-            start_ms=min((one.start_ms for one in nodes.values()), default=0),
+            exit_codes={node.node: node.exit for node in nodes.values()},
+            start_ms=min((node.start_ms for node in nodes.values()), default=0),
         )
 
     def _ends_of_nodes(self, run: int, attempt: int) -> dict[int, NodeRunRecord]:
         ranks = self._folder.ranks(run, attempt, ".json")
         paths = [self._layout.node_state(run, attempt, rank) for rank in ranks]
-        told = [records.read(NodeRunRecord, path, self._files, strict=True) for path in paths]
-        return {one.rank: one for one in told if isinstance(one, NodeRunRecord)}
+        records_read = [
+            records.read(NodeRunRecord, path, self._files, strict=True) for path in paths
+        ]
+        return {node.rank: node for node in records_read if isinstance(node, NodeRunRecord)}
 
     def _names(self, run: int, attempt: int) -> list[str]:
         began = self._known.get(("attempt", run, attempt))
@@ -230,8 +207,6 @@ class _Settling:
         logs = [self._files.state(self._layout.node_log(run, attempt, rank)) for rank in ranks]
         changed = [int(1000 * log.mtime) for log in logs if log is not None]
         return min(max([state.start_ms, *changed]), self._folder.world.wall_ms())
-
-    # ---- its logs and the result ----
 
     def _stops(self, run: int, attempt: int) -> dict[int, str]:
         ranks = self._folder.ranks(run, attempt, ".log")
@@ -256,11 +231,12 @@ class _Settling:
         state = self._files.state(path)
         return state.size if state else 0
 
-    # ---- the ledger ----
-
     def complete_ledger(self) -> None:
         """Add records that a killed job did not write. Raises OSError."""
-        known, missing = {ledger.subject(one) for one in self._ledger()}, list[ledger.NewRecord]()
+        known, missing = (
+            {ledger.subject(entry) for entry in self._ledger()},
+            list[ledger.NewRecord](),
+        )
         for run in range(1, self._folder.record.nexp + 1):
             for attempt in self._folder.attempts(run):
                 path = self._layout.attempt_state(run, attempt)
@@ -276,22 +252,13 @@ class _Settling:
             self._folder.record_that(*missing)
 
 
-def _is_final(state: object, run: int, attempt: int) -> bool:
-    """Return whether it is the state of this attempt after its end."""
-    return (
-        isinstance(state, RunRecord)
-        and (state.run, state.attempt) == (run, attempt)
-        and state.state != "running"
-    )
-
-
 def _unrecorded(
     state: RunRecord, known: Container[tuple[str, object, object]]
 ) -> list[ledger.NewRecord]:
-    """Return an attempt's records that are missing among the `known` subjects."""
-    found = []
+    """Return an attempt's records missing among `known` subjects."""
+    missing = []
     if ("attempt", state.run, state.attempt) not in known:
-        found.append(ledger.attempt_started(state))
+        missing.append(ledger.attempt_started(state))
     if ("end", state.run, state.attempt) not in known and state.state != "running":
-        found.append(ledger.attempt_ended(state))
-    return found
+        missing.append(ledger.attempt_ended(state))
+    return missing

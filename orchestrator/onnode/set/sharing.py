@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import grp
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..kernel.world import World
 
 
 def umask_for(group: str, before: int) -> int:
@@ -18,23 +12,8 @@ def umask_for(group: str, before: int) -> int:
     return before & 0o005 | 0o002 if group else before | 0o022
 
 
-@contextmanager
-def rights(root: Path, world: World) -> Iterator[None]:
-    """Write into a set with the modes of its other files, whatever the user's umask."""
-    try:
-        mode = root.stat().st_mode
-    except OSError:
-        mode = 0
-    before = world.umask(0o022)
-    world.umask(umask_for("a group" if mode & 0o2020 == 0o2020 else "", before))
-    try:
-        yield
-    finally:
-        world.umask(before)
-
-
 def give(folder: Path, group: str) -> None:
-    """Give a new folder and its future content to a group. Raises LookupError for an unknown group,
+    """Give a new folder and its content to a group. Raises LookupError for an unknown group,
     OSError (EPERM) for non-members."""
     os.chown(folder, -1, _number(group))
     folder.chmod(folder.stat().st_mode & 0o005 | 0o2770)

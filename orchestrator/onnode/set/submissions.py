@@ -1,4 +1,4 @@
-"""A set's submissions, written by the controller, or by a job whose controller was killed."""
+"""A set's submissions, written by the controller, or for a killed controller by a job."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel import records
-from ..kernel.files import is_temporary
+from ..kernel.files import is_temporary, raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.records import SubmissionRecord
+from ..kernel.walk import SetWalk
 from ..kernel.world import THIS, World
 from ..policy.lease import STALE_S
 from . import ledger
@@ -20,7 +21,7 @@ from .lease import remove_unfinished as remove_unfinished_leases
 def record(
     layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS
 ) -> SubmissionRecord:
-    """Write a submission, after its outcome or cancellation is in the ledger; return it. `job`: the
+    """Write a submission, its outcome or cancellation first in the ledger; return it. `job`: the
     writer's. Raises OSError, HeldError."""
     path = layout.submission(submission.number)
     world.files.make_folder(path.parent, exist_ok=True)
@@ -35,8 +36,7 @@ def _on_ledger(
 ) -> SubmissionRecord:
     """Record a submission's outcome once; return it as recorded, with the ledger's head.
 
-    If it is recorded already, its writer was killed before it wrote the file, and Slurm may have
-    forgotten the job.
+    If it is recorded already, its writer was killed before it wrote the file.
     """
     new: ledger.NewRecord = ("cancel", {"number": submission.number, "job_id": submission.job_id})
     if not submission.cancelled_ms:
@@ -57,10 +57,10 @@ def _on_ledger(
 def remove_unfinished(layout: Layout, world: World = THIS) -> None:
     """Remove a killed controller's unfinished files, with the lock held. Raises OSError."""
     files = world.files
-    remove_unfinished_leases(layout.lock, world, own=True)
-    if not (found := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
+    remove_unfinished_leases(layout.lock, world, only_own=True)
+    if not (paths := _unfinished(layout, world)) or (lock := files.state(layout.lock)) is None:
         return
-    for path in found:
+    for path in paths:
         begun = files.state(path)
         # `cancel` writes without the lock. Files of the future predate a clock that was set back.
         if begun is not None and abs(lock.mtime - begun.mtime) > STALE_S:
@@ -69,15 +69,15 @@ def remove_unfinished(layout: Layout, world: World = THIS) -> None:
 
 def _unfinished(layout: Layout, world: World) -> list[Path]:
     """Raises OSError."""
-    found = list[Path]()
+    paths = list[Path]()
     for folder in (layout.submissions, layout.program):
         with suppress(FileNotFoundError):  # started by hand
-            found += [folder / name for name in world.files.names(folder) if is_temporary(name)]
-    return found
+            paths += [folder / name for name in world.files.names(folder) if is_temporary(name)]
+    return paths
 
 
 def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -> None:
-    """Make the newest submission this job's, and remove lock and files of killed commands, unless a
+    """Make the newest submission this job's, and remove killed commands' lock and files, unless a
     controller may be running. Raises OSError."""
     nothing_open = _open_one(layout, job_id, world) is None
     if nothing_open and not _unfinished(layout, world) and not world.files.exists(layout.lock):
@@ -98,11 +98,11 @@ def settle_own(layout: Layout, job_id: str, cluster: str, world: World = THIS) -
 def _open_one(layout: Layout, job_id: str, world: World) -> SubmissionRecord | None:
     """Return the newest submission without an outcome, unless a submission has the job."""
     files = world.files
-    numbers = records.numbered(layout.submissions, files=files, strict=True)
-    found = [
+    numbers = SetWalk(layout.root, files, raise_if_away).submissions()
+    readings = [
         records.read(SubmissionRecord, layout.submission(k), files, strict=True) for k in numbers
     ]
-    asked = [one for one in found if isinstance(one, SubmissionRecord)]
-    if not asked or asked[-1].settled or any(one.job_id == job_id for one in asked):
+    asked = [submission for submission in readings if isinstance(submission, SubmissionRecord)]
+    if not asked or asked[-1].settled or any(submission.job_id == job_id for submission in asked):
         return None
     return asked[-1]

@@ -1,0 +1,169 @@
+"""A set's folder for all its readers: lists of its runs, attempts and nodes, and its JSON files.
+
+Lists and files have limits, and nothing behind a link out of the folder is read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+
+from .regular import check_inside, open_inside, parse, read_inside
+
+TYPE_CHECKING = False  # importing typing is slow
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, BinaryIO, Protocol
+
+    from .regular import PathLike
+
+    class WalkedFiles(Protocol):
+        """The part of `Files` that a walk needs."""
+
+        def open(self, path: PathLike) -> BinaryIO: ...
+        def read_bytes(self, path: PathLike) -> bytes: ...
+        def names(self, folder: PathLike) -> list[str]: ...
+
+
+MOST_NAMES = 20_000
+"""The most names read of a folder."""
+TEXT_BYTES = 4 << 20
+"""The most bytes read of a table or a text."""
+MOST_RUNS = 9999
+MOST_ATTEMPTS = 999
+
+
+class FilesInside:
+    """The files of a folder, read like `Files`; a link out of it is an OSError. "": any files."""
+
+    def __init__(self, root: PathLike) -> None:
+        self._root = os.fspath(root)
+
+    def open(self, path: PathLike) -> BinaryIO:
+        return open_inside(self._root, path)
+
+    def read_bytes(self, path: PathLike) -> bytes:
+        return read_inside(self._root, path)
+
+    def names(self, folder: PathLike) -> list[str]:
+        """Return the visible names, at most MOST_NAMES + 1."""
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            check_inside(fd, folder, self._root)
+            with os.scandir(fd) as entries:
+                visible = (entry.name for entry in entries if not entry.name.startswith("."))
+                return list(islice(visible, MOST_NAMES + 1))
+        finally:
+            os.close(fd)
+
+
+class SetWalk:
+    """The walk of a set's folder.
+
+    A missing file is empty. `note` gets each unusable path and its OSError or ValueError, and may
+    raise.
+    """
+
+    def __init__(
+        self,
+        root: PathLike,
+        files: WalkedFiles,
+        note: Callable[[PathLike, Exception], object],
+    ) -> None:
+        self.root = os.fspath(root)
+        self._files, self._note = files, note
+
+    def runs(self) -> list[int]:
+        """Return the rising runs with a folder."""
+        return [run for run in self.numbers(f"{self.root}/runs") if run <= MOST_RUNS]
+
+    def attempts(self, run: int) -> list[int]:
+        """Return the rising attempts with a folder."""
+        return self.numbers(self.run(run), "attempt_")[:MOST_ATTEMPTS]
+
+    def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
+        """Return the rising ranks with a file, such as `node_3.log`."""
+        return self.numbers(self.attempt(run, attempt), "node_", suffix)
+
+    def submissions(self) -> list[int]:
+        return self.numbers(f"{self.root}/submissions", suffix=".json")
+
+    def run(self, run: int) -> str:
+        return f"{self.root}/runs/{run}"
+
+    def attempt(self, run: int, attempt: int) -> str:
+        return f"{self.root}/runs/{run}/attempt_{attempt}"
+
+    def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
+        """Return the rising numbers k of the names `<prefix><k><suffix>` in a folder."""
+        name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
+        matches = map(name.fullmatch, self.names(folder))
+        return sorted(int(match[1]) for match in matches if match)
+
+    def names(self, folder: PathLike) -> list[str]:
+        """Return the sorted visible names."""
+        try:
+            names = [name for name in self._files.names(folder) if not name.startswith(".")]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._note(folder, error)
+            return []
+        if len(names) > MOST_NAMES:
+            text = f"has more than {MOST_NAMES} files; the rest is left out"
+            self._note(folder, ValueError(text))
+        return sorted(names[:MOST_NAMES])
+
+    def json(self, path: PathLike) -> dict[str, Any]:
+        """Return the JSON object in a file, {} if it is missing or unusable."""
+        try:
+            return read_object(path, self._files.read_bytes)
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            self._note(path, error)
+            return {}
+
+    def text(self, path: PathLike, limit: int = TEXT_BYTES) -> str:
+        """Return a text file, or the first `limit` bytes of a longer one."""
+        try:
+            with self._files.open(path) as file:
+                content = file.read(limit + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except OSError as error:
+            self._note(path, error)
+            return ""
+        if len(content) > limit:
+            self._note(path, ValueError(f"longer than {limit} bytes; the rest is left out"))
+        return content[:limit].decode("utf-8", "replace")
+
+    def has_file(self, path: PathLike) -> bool:
+        """Return whether a regular file is there."""
+        try:
+            self._files.open(path).close()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._note(path, error)
+            return False
+        return True
+
+
+def read_object(path: PathLike, read: Callable[[PathLike], bytes]) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises OSError, ValueError."""
+    try:
+        value = parse(read(path))
+    except ValueError as error:  # not UTF-8, or not JSON
+        raise ValueError(f"is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError("is not a JSON object")
+    return value
+
+
+def problem(error: Exception) -> str:
+    """Return an error of a walk for people: `cannot be read: Permission denied`."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return str(error)

@@ -1,0 +1,37 @@
+"""What an attempt takes from the logs of its nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.world import THIS
+from orchestrator.onnode.loop.attempt import Attempt
+
+RECORD = b':::MLLOG {"key": "run_start", "time_ms": 1, "metadata": {}}\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "started"),
+    [
+        (b"", False),
+        (b"error: no run_start after 60 s\n", False),
+        (b'{"key": "run_start", "time_ms": 1, "metadata": {}}\n', False),
+        (RECORD, True),
+        (b"0: noise " + RECORD + b"error: out of memory\n", True),
+    ],
+)
+def test_a_run_has_started_by_a_record_alone(log: bytes, started: bool, tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.attempt(3, 1).mkdir(parents=True)
+    layout.node_log(3, 1, 0).write_bytes(b"waiting for run_start of n1\n")
+    layout.node_log(3, 1, 1).write_bytes(log)
+    job: Any = SimpleNamespace(layout=layout, world=THIS)
+    attempt = Attempt.__new__(Attempt)
+    attempt._job = job
+    attempt._run, attempt._number, attempt._ranks = 3, 1, ("n0", "n1")
+    assert attempt._errors()[1] == started
