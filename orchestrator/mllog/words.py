@@ -57,8 +57,8 @@ def _broken(node: Any, context: Context) -> str:
             )
         case ["cmp", str(name), "in", ["metadata"]]:
             return f"its metadata has no `{name}`"
-        case ["|", ["cmp", str(one), "in", ["metadata"]], ["cmp", str(other), "in", ["metadata"]]]:
-            return f"its metadata has neither `{one}` nor `{other}`"
+        case ["|", ["cmp", str(name), "in", ["metadata"]], ["cmp", str(other), "in", ["metadata"]]]:
+            return f"its metadata has neither `{name}` nor `{other}`"
         case ["cmp", ["-", ["time"], ["state", "first_init_start"]], "<", limit]:
             minutes = (context.record.time - context.state["first_init_start"]) / 60000
             return (
