@@ -495,7 +495,7 @@ def test_readers_of_sets_name_no_scheduler() -> None:
     """`scheduler/kinds.py` and `scheduler/reasons.py` have the properties and causes that they use."""
     folder = PACKAGE / "evidence"
     names = {path.name: SLURM_NAME.findall(path.read_text()) for path in folder.glob("*.py")}
-    assert {name: found for name, found in names.items() if found} == READS_SLURM
+    assert {name: matches for name, matches in names.items() if matches} == READS_SLURM
 
 
 # ---- the world ----

@@ -149,7 +149,8 @@ def read_records(content: bytes, folder: Path) -> None:
     """The small files of a set, each in turn, as `status` shows them."""
     for name in RECORDS:
         root = put(folder, name, content)
-        [picture] = look([root], [SimpleNamespace(name="slurm", jobs=lambda **_: {})])  # type: ignore[list-item]
+        scheduler = SimpleNamespace(name="slurm", runs_here=False, jobs=lambda **_: {})
+        [picture] = look([root], [scheduler])  # type: ignore[list-item]
         json.dumps(as_json(picture)).encode()
 
 
