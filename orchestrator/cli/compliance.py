@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from orchestrator.mllog.result import Score
 
 
-def show(folders: list[str], as_json: bool, *, ruleset: str, rules: OwnRules | None) -> int:
+def show(folders: list[str], as_json: bool, *, ruleset: str, own_rules: OwnRules | None) -> int:
     """Print findings; return ExitCode.NO_SCORE unless all are warnings."""
     from orchestrator.mllog.score import score_dir
 
-    scores = [score_dir(folder, ruleset=ruleset, own_rules=rules) for folder in folders]
+    scores = [score_dir(folder, ruleset=ruleset, own_rules=own_rules) for folder in folders]
     if as_json:
         print_json(*one_or_more("check", [document(score) for score in scores]))
     else:

@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--window and --minutes-left are about the score, not --compliance")
         from orchestrator.cli import compliance
 
-        return compliance.show(named, args.json, ruleset=args.ruleset, rules=rules)
+        return compliance.show(named, args.json, ruleset=args.ruleset, own_rules=rules)
     return show(
         named,
         args.json,

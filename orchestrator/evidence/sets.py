@@ -26,6 +26,9 @@ from orchestrator.onnode.kernel.records import SubmissionRecord as SubmissionRec
 from orchestrator.onnode.kernel.walk import MOST_RUNS, FilesInside
 from orchestrator.words import quoted
 
+MOST_ATTEMPTS = 999
+"""The most attempts of a run that are read: a job starts no more (settings.py: max_attempts)."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunSet:
@@ -216,8 +219,8 @@ class SetEvidence:
         return [run for run, record in records if record is None or not record.done]
 
     def attempts_of(self, run: int) -> list[int]:
-        """Return the attempts of a run with a folder, rising."""
-        return self.findings.walk.attempts(run)
+        """Return the attempts of a run with a folder, in ascending order."""
+        return self.findings.walk.attempts(run)[:MOST_ATTEMPTS]
 
     @cached_property
     def tried(self) -> list[tuple[int, int]]:

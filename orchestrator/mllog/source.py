@@ -59,6 +59,7 @@ class Source:
     """The content of a folder. `described` is set.json, {} for a plain folder."""
 
     __slots__ = (
+        "_results",
         "_workload",
         "described",
         "directory",
@@ -87,13 +88,22 @@ class Source:
         """Run -> accepted edits of the bundle that it ran with, file -> hash."""
         self.remarks: list[str] = []
         """Further remarks about its records, unusable files among them."""
-        self.walk = SetWalk(directory, FilesInside(directory), self._note)
+        inside = FilesInside(directory)
+        self.walk = SetWalk(directory, inside, self._remark)
+        self._results = SetWalk(directory, inside, self._refuse)
         self._workload: dict[str, Any] | None = None
 
-    def _note(self, path: PathLike, error: Exception) -> None:
-        remark = f"{os.path.relpath(path, self.directory)}: {problem(error)}"
-        if remark not in self.remarks:
-            self.remarks.append(remark)
+    def _remark(self, path: PathLike, error: Exception) -> None:
+        _add(self.remarks, f"{os.path.relpath(path, self.directory)}: {problem(error)}")
+
+    def _refuse(self, path: PathLike, error: Exception) -> None:
+        _add(self.refused, f"{os.path.relpath(path, self.directory)}: {problem(error)}")
+
+    def result(self, number: int) -> str:
+        """Return the path of a run's result, "" if missing. An unusable file refuses the score."""
+        folder = self.walk.run(number)
+        paths = (f"{folder}/result_{number}.txt{end}" for end in ("", ".gz"))
+        return next(filter(self._results.has_file, paths), "")
 
     @property
     def is_set(self) -> bool:
@@ -112,6 +122,11 @@ class Source:
                 self.walk.json(f"{self.directory}/bundle/workload.json") if self.is_set else {}
             )
         return self._workload
+
+
+def _add(texts: list[str], text: str) -> None:
+    if text not in texts:
+        texts.append(text)
 
 
 def find_source(directory: str) -> Source:
@@ -266,7 +281,7 @@ def _run_numbers(source: Source) -> list[int]:
 def _add_run(source: Source, number: int) -> None:
     state = source.walk.json(f"{source.walk.run(number)}/state.json")
     lost = state.get("outcome") in LOST
-    path = _result(source, number)
+    path = source.result(number)
     if path and not lost:
         seed = state.get("seed")
         known = isinstance(seed, int) and seed > 0
@@ -280,16 +295,6 @@ def _add_run(source: Source, number: int) -> None:
             f"run {number} has results of attempts {', '.join(map(str, done))}: which one counts "
             "must not be chosen"
         )
-
-
-def _result(source: Source, number: int) -> str:
-    """Return the path of a run's result, "" if missing. An unusable file refuses the score."""
-    noted = len(source.remarks)
-    paths = (f"{source.walk.run(number)}/result_{number}.txt{end}" for end in ("", ".gz"))
-    path = next(filter(source.walk.has_file, paths), "")
-    source.refused += source.remarks[noted:]
-    del source.remarks[noted:]
-    return path
 
 
 def _attempts(source: Source, number: int) -> tuple[list[dict[str, Any]], list[int]]:

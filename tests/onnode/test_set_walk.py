@@ -44,6 +44,13 @@ def test_it_lists_runs_attempts_and_ranks_in_order(root: Path) -> None:
         assert walk.names(walk.attempt(1, 2))[:2] == ["node_0.log", "node_10.log"]
 
 
+def test_no_attempt_is_lost_to_the_loop(root: Path) -> None:
+    """Each job may start 999 attempts of a run: the next number must be a new one."""
+    for attempt in range(3, 1003):
+        (root / f"runs/1/attempt_{attempt}").mkdir()
+    assert SetWalk(root, HERE, raise_if_away).attempts(1)[-1] == 1002
+
+
 def test_lists_and_files_have_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(walks, "MOST_NAMES", 2)
     walk = Noted(root)
@@ -76,10 +83,10 @@ def test_links(place: str, root: Path, tmp_path: Path) -> None:
     assert walk.json(state) == walk.json(state) == ({} if is_out else {"a": 1})
     assert walk.text(state) == ("" if is_out else '{"a": 1}')
     assert walk.has_file(state) != is_out
-    assert set(walk.notes) == ({(str(state), LINK)} if is_out else set())
+    assert set(walk.notes) == ({(str(link), LINK)} if is_out else set())
     if place in ("run", "runs"):
         assert walk.names(state.parent) == []
-        assert walk.notes[-1] == (str(state.parent), LINK)
+        assert walk.notes[-1] == (str(link), LINK)
 
 
 def test_a_link_is_found_without_proc(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +116,15 @@ def test_an_unusable_file_is_noted(content: bytes, text: str, root: Path) -> Non
     walk = Noted(root)
     assert walk.json(root / "set.json") == {} and walk.json(root / "missing.json") == {}
     assert len(walk.notes) == 1 and walk.notes[0][1].startswith(text)
+
+
+def test_a_folder_of_runs_that_is_a_link_is_noted_once(root: Path, tmp_path: Path) -> None:
+    (root / "set.json").write_text('{"set_id": "s", "nexp": 2, "scheduler": "local"}')
+    (root / "runs").rename(tmp_path / "elsewhere")
+    (root / "runs").symlink_to(tmp_path / "elsewhere")
+    source = find_source(str(root))
+    assert (source.files, source.pending) == ([], [1, 2])
+    assert (source.remarks, source.refused) == ([f"runs: {LINK}"], [])
 
 
 def test_score_and_reports_walk_alike(root: Path, tmp_path: Path) -> None:

@@ -33,16 +33,23 @@ def _open(path: PathLike, flags: int, root: str = "") -> tuple[int, int]:
 
 
 def check_inside(fd: int, path: PathLike, root: str) -> None:
-    """Raise OSError if `path`, opened as `fd`, lies outside `root` because of a link. `root` "":
-    anywhere."""
+    """Raise OSError with the link if `path`, opened as `fd`, lies outside `root`, a real path.
+    `root` "": anywhere."""
     if not root:
         return
     try:
         real = os.readlink(f"/proc/self/fd/{fd}")
     except OSError:
         real = os.path.realpath(path)
-    if real != os.fspath(path) and not f"{real}/".startswith(f"{os.path.realpath(root)}/"):
-        raise OSError(0, "this is a link out of the set", os.fspath(path))
+    if real != os.fspath(path) and not f"{real}/".startswith(f"{root}/"):
+        raise OSError(0, "this is a link out of the set", _link_out(os.fspath(path), root))
+
+
+def _link_out(path: str, root: str) -> str:
+    """Return the first part of `path` that leads out of `root`."""
+    parent = os.path.dirname(path)
+    is_in = f"{os.path.realpath(parent)}/".startswith(f"{root}/")
+    return path if is_in or parent == path else _link_out(parent, root)
 
 
 def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:

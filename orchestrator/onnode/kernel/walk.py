@@ -1,6 +1,6 @@
 """A set's folder for all its readers: lists of its runs, attempts and nodes, and its JSON files.
 
-Lists and files have limits, and nothing behind a link out of the folder is read.
+Lists and files have limits; with `FilesInside`, nothing behind a link out of the folder is read.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ MOST_NAMES = 20_000
 TEXT_BYTES = 4 << 20
 """The most bytes read of a table or a text."""
 MOST_RUNS = 9999
-MOST_ATTEMPTS = 999
 
 
 class FilesInside:
     """The files of a folder, read like `Files`; a link out of it is an OSError. "": any files."""
 
     def __init__(self, root: PathLike) -> None:
-        self._root = os.fspath(root)
+        self._given, self._real = os.fspath(root), ""
+
+    @property
+    def _root(self) -> str:
+        if self._given and not self._real:
+            self._real = os.path.realpath(self._given)
+        return self._real
 
     def open(self, path: PathLike) -> BinaryIO:
         return open_inside(self._root, path)
@@ -61,8 +66,8 @@ class FilesInside:
 class SetWalk:
     """The walk of a set's folder.
 
-    A missing file is empty. `note` gets each unusable path and its OSError or ValueError, and may
-    raise.
+    A missing file is empty. `note` gets each unusable path, or the link that leads to it, and its
+    OSError or ValueError, and may raise.
     """
 
     def __init__(
@@ -72,18 +77,22 @@ class SetWalk:
         note: Callable[[PathLike, Exception], object],
     ) -> None:
         self.root = os.fspath(root)
-        self._files, self._note = files, note
+        self._files, self._take_note = files, note
+
+    def _note(self, path: PathLike, error: Exception) -> None:
+        place = getattr(error, "filename", None)
+        self._take_note(place if isinstance(place, str) else path, error)
 
     def runs(self) -> list[int]:
-        """Return the rising runs with a folder."""
+        """Return the runs with a folder, in ascending order."""
         return [run for run in self.numbers(f"{self.root}/runs") if run <= MOST_RUNS]
 
     def attempts(self, run: int) -> list[int]:
-        """Return the rising attempts with a folder."""
-        return self.numbers(self.run(run), "attempt_")[:MOST_ATTEMPTS]
+        """Return the attempts with a folder, in ascending order."""
+        return self.numbers(self.run(run), "attempt_")
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        """Return the rising ranks with a file, such as `node_3.log`."""
+        """Return the ranks with a file such as `node_3.log`, in ascending order."""
         return self.numbers(self.attempt(run, attempt), "node_", suffix)
 
     def submissions(self) -> list[int]:
@@ -96,7 +105,7 @@ class SetWalk:
         return f"{self.root}/runs/{run}/attempt_{attempt}"
 
     def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
-        """Return the rising numbers k of the names `<prefix><k><suffix>` in a folder."""
+        """Return the numbers k of the names `<prefix><k><suffix>` in a folder, ascending."""
         name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
         matches = map(name.fullmatch, self.names(folder))
         return sorted(int(match[1]) for match in matches if match)
@@ -119,7 +128,7 @@ class SetWalk:
         """Return the JSON object in a file, {} if it is missing or unusable."""
         try:
             return read_object(path, self._files.read_bytes)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except (OSError, ValueError) as error:
             self._note(path, error)
@@ -143,7 +152,7 @@ class SetWalk:
         """Return whether a regular file is there."""
         try:
             self._files.open(path).close()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
             self._note(path, error)
