@@ -69,8 +69,9 @@ class Table(Frozen):
     """Rows under a header; a row's first cell is its heading.
 
     `numeric`: indexes of right-aligned columns; `states`: with signs and colours.
-    `leave`: columns that a narrow terminal drops, in this order. `remark`: the column of
-    the texts `below` on a wide terminal.
+    `leave`: columns that a narrow terminal drops, in this order. `under`: columns that it moves
+    under their rows before that, in this order; their code cells are never broken. `remark`: the
+    column of the texts `below` on a wide terminal.
     """
 
     kind = "table"
@@ -83,6 +84,7 @@ class Table(Frozen):
     below: Sequence[str] = ()
     """A text under each row, as wide as the table; "" if missing."""
     states: Sequence[int] = ()
+    under: Sequence[str] = ()
     leave: Sequence[str] = ()
     legend: Mapping[str, str] = {}
     """Column -> explanation, for a line under a terminal's table."""

@@ -101,8 +101,9 @@ def _table(part: Table, screen: Screen) -> list[str]:
         *([below] if part.below or part.remark else []),
         right=[names[index] for index in part.numeric],
         states=[names[index] for index in part.states],
-        below=[below],
+        below=[*map(_heading, part.under), below],
         leave=[*map(_heading, part.leave)],
+        commands=[name for index, name in enumerate(names) if _has_code(part, index)],
     )
     rows = [[_text(value) for value in row] for row in part.rows]
     if part.below:
@@ -115,9 +116,16 @@ def _table(part: Table, screen: Screen) -> list[str]:
     return [*lines, "", *_paragraph(legend, screen)] if legend else lines
 
 
+def _has_code(part: Table, index: int) -> bool:
+    cells = (row[index] for row in part.rows)
+    return any(isinstance(value, Cell) and value.code for value in cells)
+
+
 def _heading(name: str) -> str:
-    """Return a name in capitals, but not times: `WITHIN 24h`."""
-    return " ".join(word if word[:1].isdigit() else word.upper() for word in name.split(" "))
+    """Return a name in capitals, but not times and entries: `WITHIN 24h`, `MI355X_1x8x1:flux1`."""
+    return " ".join(
+        word if word[:1].isdigit() or ":" in word else word.upper() for word in name.split(" ")
+    )
 
 
 def _text(value: object) -> str:
