@@ -22,7 +22,8 @@ import set_of_logs
 from controller_parts import Commands, mllog, write_set
 from sites import write_site
 
-from orchestrator.cli.doctor import CHECKS, alike, summary, verdict
+from orchestrator.cli.doctor import summary, verdict
+from orchestrator.cli.doctor import table as checks_table
 from orchestrator.cli.frame import many_sets, one_set
 from orchestrator.cli.nodes import table as nodes_view
 from orchestrator.cli.preflight import lines as node_lines
@@ -44,6 +45,7 @@ from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.remedies import Remedies, through_slurm
 from orchestrator.views.nodes import LEGEND
+from orchestrator.views.terminal import lines as part_lines
 from orchestrator.words import PIPE, Screen, TextTable, duration, facts, rate, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
@@ -355,7 +357,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
                 "watch, key n": one_set(picture, screen, 24, nodes_view(running, screen)),
                 "watch --all": many_sets(pictures, screen, 24),
                 "doctor": list(summary(rows, screen)),
-                "doctor --all": [*CHECKS.lines(alike(rows), screen), verdict(rows)],
+                "doctor --all": [*part_lines([checks_table(rows)], screen), verdict(rows)],
                 "doctor --all-nodes": list(node_lines(verdicts, remedies(), screen, deep=False)),
             }
             found[width] = "".join(
