@@ -68,10 +68,9 @@ class FactList(Frozen):
 class Table(Frozen):
     """Rows under a header; a row's first cell is its heading.
 
-    `numeric`: indexes of right-aligned columns; `states`: with signs and colours.
-    `leave`: columns that a narrow terminal drops, in this order. `under`: columns that it moves
-    under their rows before that, in this order; their code cells are never broken. `remark`: the
-    column of the texts `below` on a wide terminal.
+    `numeric`: indexes of right-aligned columns; `states`: with signs and colours. A narrow terminal
+    moves the columns `under` below their rows, where code cells stay whole, and then drops the
+    columns `leave`, both in this order. `remark`: the column of the texts `below` on a wide one.
     """
 
     kind = "table"

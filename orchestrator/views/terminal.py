@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.views.layout import TableLayout
 from orchestrator.views.parts import (
     Bullets,
     Cell,
@@ -93,6 +92,8 @@ def _paragraph(text: str, screen: Screen, indent: str = "") -> list[str]:
 
 
 def _table(part: Table, screen: Screen) -> list[str]:
+    from orchestrator.views.layout import TableLayout
+
     layout = TableLayout(part)
     lines = layout.lines(screen)
     legend = part.explained(layout.shown(screen)) if part.legend else ""

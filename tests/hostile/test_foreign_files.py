@@ -27,8 +27,7 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.agent import node
 from orchestrator.onnode.kernel import events
 from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
-from orchestrator.views import markup
-from orchestrator.views import terminal
+from orchestrator.views import markup, terminal
 from orchestrator.views.parts import Table
 from orchestrator.words import Cleaned, clean
 
