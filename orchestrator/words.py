@@ -1,4 +1,4 @@
-"""Others' text, tables and times, for every command and page. Standard library only."""
+"""Others' text, lines and times, for every command and page. Standard library only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.onnode.kernel.plural import count as count
 
 TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from typing import Any, TextIO
 
 UNSHOWN = (
@@ -81,8 +81,6 @@ LONGEST = 4000
 """The most characters of a cell."""
 NARROWEST = 12
 """The least width of a folded column."""
-ALONE = 0.6
-"""An id wider than this share of the screen gets its own line, above the other cells of its row."""
 INDENT = "    "
 
 # ---- states ----
@@ -133,7 +131,7 @@ def colour_of(state: str) -> str:
     return KINDS[kind][2] if kind else ""
 
 
-# ---- tables ----
+# ---- lines ----
 
 
 def cell(value: object) -> str:
@@ -185,129 +183,6 @@ def wrapped_on_stderr(text: str) -> str:
     except (OSError, ValueError):
         return text
     return "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
-
-
-class TextTable:
-    """Rows under a header, for any width.
-
-    The first column is a row's subject: never folded or dropped, to be copied. `right` is aligned
-    right; `states` get signs and colours. While lines are too long, empty columns are dropped; then
-    the texts of `below` move, indented, under their row; then columns are dropped in the order of
-    `leave`. If `leave` has the first column, its ids get their own lines, and all others are tried
-    again. Columns still too wide are folded, except `commands` (part of `below`): pasted, a broken
-    command would be two.
-    """
-
-    def __init__(
-        self,
-        *columns: str,
-        right: Sequence[str] = (),
-        states: Sequence[str] = ("STATE",),
-        below: Sequence[str] = (),
-        leave: Sequence[str] = (),
-        commands: Sequence[str] = (),
-    ) -> None:
-        self.columns, self.right, self.states, self.below, self.leave, self.commands = (
-            columns,
-            right,
-            states,
-            below,
-            leave,
-            commands,
-        )
-
-    def lines(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return header and rows. Only an id, a word of `below` or a command is wider than the
-        screen."""
-        table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
-        widths, under = self._fitting(table, screen)
-        if screen.width is not None:
-            self._fold(widths, screen.width)
-        out = self._row({name: name for name in self.columns}, widths, screen, header=True)
-        for row in table:
-            out += self._row(row, widths, screen)
-            for name in under:
-                if row[name] in ("", "-"):
-                    continue
-                width = (screen.width or 80) - len(INDENT)
-                whole = name in self.commands
-                texts = [row[name]] if whole else folded(row[name], width, whole=True)
-                out += [INDENT + text for text in texts]
-        return out
-
-    def shown(self, rows: Iterable[Sequence[object]], screen: Screen = PIPE) -> list[str]:
-        """Return the columns that lines() shows."""
-        table = [dict(zip(self.columns, map(cell, row), strict=True)) for row in rows]
-        widths, under = self._fitting(table, screen)
-        return [*widths, *under]
-
-    def _width(self, name: str, table: list[dict[str, str]], screen: Screen, *, alone: bool) -> int:
-        texts = (screen.sign(row[name]) if name in self.states else row[name] for row in table)
-        widths = list(map(width_of, texts))
-        if name == self.columns[0] and screen.width is not None:
-            # A longer id gets its own line, and does not take the room of the other columns.
-            most = NARROWEST if alone else screen.width * ALONE
-            widths = [wide for wide in widths if wide <= most]
-        return max([width_of(name), *widths])
-
-    def _fitting(
-        self, table: list[dict[str, str]], screen: Screen, *, alone: bool = False
-    ) -> tuple[dict[str, int], list[str]]:
-        """Return widths of the columns side by side, and the columns that move under their rows.
-        `alone`: ids of the first column have their own lines."""
-        under = list[str]()
-        widths = {name: self._width(name, table, screen, alone=alone) for name in self.columns}
-        silent = [name for name in self.columns[1:] if all(row[name] in ("", "-") for row in table)]
-        for name in (*silent, *self.below, *self.leave):
-            if screen.width is None or _sum(widths) <= screen.width:
-                break
-            if name == self.columns[0]:
-                if not alone:
-                    return self._fitting(table, screen, alone=True)
-            elif widths.pop(name, None) is not None:
-                under += [name] if name in self.below and name not in silent else []
-        return widths, sorted(under, key=self.columns.index)
-
-    def _fold(self, widths: dict[str, int], width: int) -> None:
-        """Narrow the widest columns until a line fits, never the first."""
-        others = list(widths)[1:]
-        while others and (more := _sum(widths) - width) > 0:
-            widest = max(others, key=widths.__getitem__)
-            if widths[widest] <= NARROWEST:
-                return
-            second = max([widths[name] for name in others if name != widest], default=0)
-            widths[widest] = max(NARROWEST, widths[widest] - more, min(second, widths[widest] - 1))
-
-    def _row(
-        self, row: dict[str, str], widths: dict[str, int], screen: Screen, *, header: bool = False
-    ) -> list[str]:
-        first, out = self.columns[0], []
-        texts = {
-            name: screen.sign(row[name]) if name in self.states and not header else row[name]
-            for name in widths
-        }
-        if len(widths) > 1 and width_of(texts[first]) > widths[first]:
-            out, texts[first] = [texts[first]], ""
-        parts = {
-            name: [text] if width_of(text) <= widths[name] else folded(text, widths[name])
-            for name, text in texts.items()
-            if name != first
-        }
-        parts = {first: [texts[first]], **parts}
-        for index in range(max(map(len, parts.values()))):
-            line = ""
-            for name, pieces in parts.items():
-                piece = pieces[index] if index < len(pieces) else ""
-                code = "1" if header else colour_of(row[name]) if name in self.states else ""
-                pad = " " * (widths[name] - width_of(piece))
-                text = screen.paint(piece, code)
-                line += (pad + text if name in self.right else text + pad) + "  "
-            out.append(line.rstrip())
-        return out
-
-
-def _sum(widths: dict[str, int]) -> int:
-    return sum(widths.values()) + 2 * (len(widths) - 1)
 
 
 def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[str]:

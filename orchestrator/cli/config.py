@@ -27,16 +27,16 @@ from orchestrator.cli.arguments import add_flag, add_json, add_option, add_site,
 from orchestrator.cli.command import Command
 from orchestrator.cli.debug import without_values
 from orchestrator.cli.finding import find_site_and_source, need_site
-from orchestrator.cli.output import ask, note, print_facts, print_json, print_table
+from orchestrator.cli.output import ask, note, print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import TextTable, quoted
+from orchestrator.views.parts import FactList, Table
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Site
     from orchestrator.model.part import DocumentPart
     from orchestrator.model.source import Document, Key
 
-VALUES = TextTable("KEY", "VALUE", "FROM", states=())
 DEFAULT = "default"
 
 
@@ -87,9 +87,13 @@ def run(args: Namespace) -> int:
         ]
         print_json("config", {"site": str(path), "source": source, "values": members})
         return ExitCode.OK
-    print_facts([("site file", str(path)), ("from", source)])
-    print()
-    print_table(VALUES, [_row(value, path) for value in values])
+    rows = [_row(value, path) for value in values]
+    print_parts(
+        [
+            FactList([("site file", str(path)), ("from", source)]),
+            Table("Values", ("key", "value", "from"), rows),
+        ]
+    )
     return ExitCode.OK
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from orchestrator.cli.arguments import add_json, add_text
 from orchestrator.cli.command import Command
-from orchestrator.cli.output import is_terminal, print_json, print_table
+from orchestrator.cli.output import is_terminal, print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
 from orchestrator.resources import data_dir
-from orchestrator.words import TextTable
+from orchestrator.views.parts import Table
 
 MOST_LINES = 3
 """Lines of a page that a search lists."""
@@ -90,7 +90,7 @@ def _list(pages: dict[str, Path], as_json: bool) -> ExitCode:
             "docs", {"pages": [{"page": name, "title": title} for name, title in titles.items()]}
         )
     else:
-        print_table(TextTable("PAGE", "ABOUT"), titles.items())
+        print_parts([Table("Pages", ("page", "about"), [*titles.items()])])
     return ExitCode.OK
 
 
@@ -104,7 +104,7 @@ def _search(query: str, pages: dict[str, Path], as_json: bool) -> ExitCode:
         print_json("docs_search", {"words": query, "found": matches})
     elif matches:
         rows = [(f"{match['page']}:{match['line']}", _cut(str(match["text"]))) for match in matches]
-        print_table(TextTable("PAGE", "LINE"), rows)
+        print_parts([Table("Lines", ("page", "line"), rows)])
     else:
         raise UsageError(f"no page has {query!r}", hint="orchestrator docs lists the pages")
     return ExitCode.OK

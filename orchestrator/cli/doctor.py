@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_flag, add_json, add_site, add_system
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site
-from orchestrator.cli.output import draw, is_verbose, note, print_json, print_table, screen
+from orchestrator.cli.output import draw, is_verbose, note, print_json, print_parts, screen
 from orchestrator.cli.preflight import (
     add_nodes,
     check_nodes,
@@ -35,7 +35,8 @@ from orchestrator.cli.preflight import (
     requested_entry,
 )
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import TextTable, cell, count, folded
+from orchestrator.views.parts import Cell, Table
+from orchestrator.words import cell, count, folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,17 +44,6 @@ if TYPE_CHECKING:
     from orchestrator.model import Entry
     from orchestrator.onnode.policy.verdict import Row
     from orchestrator.words import Screen
-
-CHECKS = TextTable(
-    "CHECK",
-    "VERDICT",
-    "WHERE",
-    "WHAT",
-    "FIX",
-    states=("VERDICT",),
-    below=("FIX", "WHAT"),
-    commands=("FIX",),
-)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -96,11 +86,22 @@ def _check(args: Namespace) -> int:
         checks = [{"node": row.node, **row.to_json()} for row in rows]
         print_json("doctor", {"fit": not failed, "checks": checks})
     elif args.all or is_verbose():
-        print_table(CHECKS, alike(rows))
+        print_parts([table(rows)])
         print(verdict(rows))
     else:
         draw(summary(rows, screen()))
     return ExitCode.NO_SCORE if failed else ExitCode.OK
+
+
+def table(rows: list[Row]) -> Table:
+    """Return a row per check, with equal results folded."""
+    return Table(
+        "Checks",
+        ("check", "verdict", "where", "what", "fix"),
+        [(*texts, Cell(remedy, code=True)) for *texts, remedy in alike(rows)],
+        states=(1,),
+        under=("fix", "what"),
+    )
 
 
 def alike(rows: list[Row]) -> list[tuple[str, ...]]:

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode
-from orchestrator.words import TextTable, cell, count
-from orchestrator.words import facts as fact_lines
+from orchestrator.views.parts import FactList, Table
+from orchestrator.words import cell, count
 
 if TYPE_CHECKING:
     from orchestrator.inspection.contract import Contract
@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.inspection.tree import ImageTree
     from orchestrator.model import Entry
 
-FINDINGS = TextTable(
-    "FINDING",
-    "KIND",
-    "WHERE",
-    "WHAT",
-    "WHY",
-    "FIX",
-    states=("FINDING",),
-    below=("WHAT", "WHY", "FIX"),
-)
 FOLDED = 3
 """More findings of a kind without a line share a row."""
 RUN_SCRIPTS = ("run_and_time.sh", "run.sh", "train.sh")
@@ -187,7 +177,7 @@ def _print(
         f"{path}: {'yes' if state == 'equal' else state}" for path, state in published.items()
     )
     facts["image"] = facts["image"] or name
-    print(*fact_lines([(label, value) for label, value in facts.items() if value]), sep="\n")
+    print_parts([FactList([(label, value) for label, value in facts.items() if value])])
     for undecided in contract.trace.undecided:
         note(cell(f"undecided: {undecided.why} ({undecided.place})"))
     if contract.tree.config.is_stand_in:
@@ -196,7 +186,14 @@ def _print(
         note("parts of the image were not read: a file that is missing here may be in it")
     if findings:
         print()
-        print_table(FINDINGS, list(_rows(findings)))
+        table = Table(
+            "Findings",
+            ("finding", "kind", "where", "what", "why", "fix"),
+            [*_rows(findings)],
+            states=(0,),
+            under=("what", "why", "fix"),
+        )
+        print_parts([table])
     counts = [
         count(number, severity)
         for severity in ("error", "warning", "note")

@@ -50,10 +50,11 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.command import Action, Command
 from orchestrator.cli.finding import find_site, load_named, site_log_dir
-from orchestrator.cli.output import ask, note, print_json, print_table
+from orchestrator.cli.output import ask, note, print_json, print_parts
 from orchestrator.errors import ExitCode, Fix, UsageError
 from orchestrator.resources import user_path
-from orchestrator.words import TextTable, quoted
+from orchestrator.views.parts import Table
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.container.engine import NodeEngine
@@ -65,9 +66,6 @@ if TYPE_CHECKING:
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
 
-NODES = TextTable(
-    "NODE", "IMAGE", "ID", "REPOSITORY DIGEST", "PROBLEM", states=("IMAGE",), below=("PROBLEM",)
-)
 SHOWN_DIGEST = len("sha256:") + 12
 
 _ON_NODES = "--image --nodes --via --tar --expect --limit --timeout --engine-command --ssh-config"
@@ -482,7 +480,15 @@ def _print(report: SpreadReport, args: Namespace) -> None:
     if args.json:
         print_json("images", report.to_json())
         return
-    print_table(NODES, [_row(node) for node in report.nodes])
+    table = Table(
+        "Images of the nodes",
+        ("node", "image", "ID", "repository digest"),
+        [_row(node) for node in report.nodes],
+        states=(1,),
+        remark="problem",
+        below=[node.problem for node in report.nodes],
+    )
+    print_parts([table])
     print(f"{report.reference}: {report.summary}")
 
 
@@ -490,7 +496,7 @@ def _row(node: NodeImage) -> list[str]:
     from orchestrator.container.image import short
 
     image_id = short(node.image.id) if node.image else "-"
-    return [node.node, node.state, image_id, _digest(node.image), node.problem]
+    return [node.node, node.state, image_id, _digest(node.image)]
 
 
 def _digest(image: Image | None) -> str:

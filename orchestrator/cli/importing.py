@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_engine, add_flag, add_option, add_text, positive
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
-from orchestrator.words import TextTable, count, quoted
+from orchestrator.views.parts import Table
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
     from orchestrator.importing.config import Checked
-
-NEW = TextTable("VARIABLE", "KNOWN", "HERE", "GOES TO", "WHY", below=("WHY",))
 
 
 def add_import(parser: ArgumentParser) -> None:
@@ -178,11 +177,17 @@ def _print(checked: Checked, written: list[Path], output: Path) -> None:
                 row.known or "-",
                 "-" if row.value is None else str(row.value),
                 row.part,
-                row.why,
             )
             for row in imported.placed
         ]
-        print_table(NEW, rows)
+        table = Table(
+            "Variables",
+            ("variable", "known", "here", "goes to"),
+            rows,
+            remark="why",
+            below=[row.why for row in imported.placed],
+        )
+        print_parts([table])
     else:
         print(f"no variable differs from round {imported.base}")
     for text in made.notes:

@@ -9,14 +9,13 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.words import PIPE, Screen, bare, clean, facts, unshown
+from orchestrator.words import PIPE, Screen, bare, clean, unshown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from orchestrator.views.parts import Part
-    from orchestrator.words import TextTable
 
 
 SCHEMA = 1
@@ -126,15 +125,10 @@ def draw(lines: Iterable[str]) -> None:
 
 
 def print_parts(parts: Iterable[Part]) -> None:
-    """Print the parts of a view as wide as the terminal."""
+    """Print the parts of a view as wide as the terminal; in a pipe all columns."""
     from orchestrator.views.terminal import lines
 
     draw(lines(parts, screen()))
-
-
-def print_table(table: TextTable, rows: Iterable[Sequence[object]]) -> None:
-    """Print rows as wide as the terminal; in a pipe all columns."""
-    draw(table.lines(rows, screen()))
 
 
 def print_closing(lines: Sequence[str]) -> None:
@@ -148,7 +142,3 @@ def print_prose(lines: Iterable[str]) -> None:
     from orchestrator.views.parts import with_commands
 
     print_parts([with_commands(lines)])
-
-
-def print_facts(pairs: Sequence[tuple[str, str]]) -> None:
-    draw(facts(pairs, screen()))

@@ -21,7 +21,8 @@ from orchestrator.cli.finding import load_named, need_site, site_log_dir
 from orchestrator.cli.output import draw, note, print_json, screen
 from orchestrator.cli.signals import exit_on
 from orchestrator.errors import ExitCode, SetError, UsageError, is_full
-from orchestrator.words import TextTable, cell, wrapped
+from orchestrator.views.parts import Bullets, Cell, Table
+from orchestrator.words import cell
 
 if TYPE_CHECKING:
     from orchestrator.model import Entry
@@ -31,15 +32,6 @@ if TYPE_CHECKING:
     from orchestrator.site.remedies import Remedies, RunOn
     from orchestrator.words import Screen
 
-TABLE = TextTable(
-    "NODE",
-    "VERDICT",
-    "REASON",
-    "FIX",
-    states=("VERDICT",),
-    below=("FIX", "REASON"),
-    commands=("FIX",),
-)
 EXAMPLE = "orchestrator doctor MI325X_08x08x32 flux1 --all-nodes"
 
 
@@ -212,10 +204,20 @@ def _of_allocation(names: list[str], nodelist: str) -> list[str]:
 def lines(verdicts: Verdicts, remedies: Remedies, screen: Screen, *, deep: bool) -> Iterator[str]:
     from orchestrator.evidence.checks import coverage
     from orchestrator.nodes.names import fold
+    from orchestrator.views import terminal
 
+    yield from terminal.lines([_table(verdicts, remedies), Bullets(_remarks(verdicts))], screen)
+    if deep and not _measured(verdicts):
+        yield "bandwidth not measured: no node passed its checks"
+    yield coverage(verdicts)
+    if verdicts.exclude:
+        yield f"exclude: {cell(fold(verdicts.exclude))}"
+
+
+def _table(verdicts: Verdicts, remedies: Remedies) -> Table:
     tested = [node for node in verdicts.nodes if node.verdict != "untested"]
     common = _common_groups(tested)
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[str, str, str, str]] = []
     for node in verdicts.nodes:
         groups = [group for group in node.groups if group not in common]
         cells = _cells(groups, remedies, [node.node])
@@ -226,22 +228,32 @@ def lines(verdicts: Verdicts, remedies: Remedies, screen: Screen, *, deep: bool)
     cells = _cells(common, remedies, [node.node for node in tested])
     for number, (group, (reason, fix)) in enumerate(zip(common, cells, strict=True)):
         rows.append(("" if number else "all tested", group.verdict, reason, fix))
-    yield from TABLE.lines(rows, screen)
-    for row in verdicts.together:
-        remedy = f"; {row.remedy}" if row.remedy else ""
-        yield from wrapped(cell(f"{row.verdict}: {row.reason}{remedy}"), screen.width)
-    # Report the bandwidth test even if nothing is wrong.
-    checks = [row for node in verdicts.nodes for row in node.rows]
+    return Table(
+        "Nodes",
+        ("node", "verdict", "reason", "fix"),
+        [(*texts, Cell(fix, code=True)) for *texts, fix in rows],
+        states=(1,),
+        under=("fix", "reason"),
+    )
+
+
+def _remarks(verdicts: Verdicts) -> list[str]:
+    """Return problems of nodes together, and the bandwidth test even if nothing is wrong."""
+    problems = [
+        f"{row.verdict}: {row.reason}" + (f"; {row.remedy}" if row.remedy else "")
+        for row in verdicts.together
+    ]
     labels = {"pass": "deep", "skip": "bandwidth not measured"}
-    measured = [(row.verdict, row.text) for row in checks if row.check == "deep"]
-    for outcome, text in dict.fromkeys(measured):
-        if outcome in labels:
-            yield from wrapped(cell(f"{labels[outcome]}: {text}"), screen.width)
-    if deep and not measured:
-        yield "bandwidth not measured: no node passed its checks"
-    yield coverage(verdicts)
-    if verdicts.exclude:
-        yield f"exclude: {cell(fold(verdicts.exclude))}"
+    measured = [
+        f"{labels[outcome]}: {text}" for outcome, text in _measured(verdicts) if outcome in labels
+    ]
+    return [*problems, *measured]
+
+
+def _measured(verdicts: Verdicts) -> list[tuple[str, str]]:
+    """Return (verdict, text) of the bandwidth test, each result once."""
+    checks = [row for node in verdicts.nodes for row in node.rows]
+    return [*dict.fromkeys((row.verdict, row.text) for row in checks if row.check == "deep")]
 
 
 def _common_groups(tested: Sequence[NodeVerdict]) -> list[CheckGroup]:

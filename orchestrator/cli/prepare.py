@@ -34,22 +34,19 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import need_site, site_log_dir
-from orchestrator.cli.output import Shown, note, print_json, print_table
+from orchestrator.cli.output import Shown, note, print_json, print_parts
 from orchestrator.errors import ExitCode, InputError, OrchestratorError
-from orchestrator.words import TextTable, count, quoted
+from orchestrator.views.parts import Table
+from orchestrator.words import count, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from orchestrator.model import Site
     from orchestrator.prepare.documents import StepPart
     from orchestrator.prepare.plan import Plan
     from orchestrator.prepare.sizes import TreePart
-
-PARTS = TextTable(
-    "PATH", "STATE", "SIZE", "PUBLISHED", "WHAT", right=("SIZE", "PUBLISHED"), below=("WHAT",)
-)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -122,7 +119,7 @@ def _check(plan: Plan, args: Namespace) -> int:
             },
         )
     else:
-        print_table(PARTS, [_part_row(part) for part in parts])
+        print_parts([_parts_table(parts)])
         summary = f"{count(len(parts), 'part')} in place"
         if wrong:
             differ = "differs" if len(wrong) == 1 else "differ"
@@ -136,13 +133,25 @@ def _check(plan: Plan, args: Namespace) -> int:
     return ExitCode.NO_SCORE if wrong else ExitCode.OK
 
 
+def _parts_table(parts: Sequence[TreePart]) -> Table:
+    return Table(
+        "Parts of the data",
+        ("path", "state", "size", "published"),
+        [_part_row(part) for part in parts],
+        numeric=(2, 3),
+        states=(1,),
+        remark="what",
+        below=[part.part.what for part in parts],
+    )
+
+
 def _part_row(tree_part: TreePart) -> tuple[str, ...]:
     from orchestrator.prepare.sizes import gigabytes
 
     expected = tree_part.part.bytes
     size = gigabytes(tree_part.bytes) if tree_part.bytes >= 0 else "-"
     published = gigabytes(expected) if expected else "-"
-    return str(tree_part.path), tree_part.state, size, published, tree_part.part.what
+    return str(tree_part.path), tree_part.state, size, published
 
 
 # ---- --dry-run ----

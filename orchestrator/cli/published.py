@@ -15,21 +15,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_flag, add_json, add_option, add_text
 from orchestrator.cli.command import Command
-from orchestrator.cli.output import print_json, print_table
+from orchestrator.cli.output import print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
-from orchestrator.words import TextTable
+from orchestrator.views.parts import Table
 
 if TYPE_CHECKING:
     from orchestrator.published import PublishedResult
 
-RESULTS = TextTable(
-    "ROUND", "BENCHMARK", "MINUTES", "GPUS", "ACCELERATOR", "SUBMITTER", "PUBLISHED NAME", "SYSTEM",
-    right=("MINUTES", "GPUS"), leave=("PUBLISHED NAME", "SUBMITTER"),
-)  # fmt: skip
-OTHERS = TextTable(
-    "ROUND", "BENCHMARK", "MINUTES", "GPUS", "ACCELERATOR", "ENTRY", "SOURCE",
-    right=("MINUTES", "GPUS"), below=("SOURCE",),
-)  # fmt: skip
+_COLUMNS = ("round", "benchmark", "minutes", "GPUs", "accelerator")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -68,7 +61,14 @@ def run(args: Namespace) -> int:
                 f"{result.round}  {result.submitter} {result.name}: {compare(args.minutes, result)}"
             )
         return ExitCode.OK
-    print_table(RESULTS, [_row(result) for result in results])
+    table = Table(
+        "Published results",
+        (*_COLUMNS, "submitter", "published name", "system"),
+        [_row(result) for result in results],
+        numeric=(2, 3),
+        leave=("published name", "submitter"),
+    )
+    print_parts([table])
     if any(result.basis == "computed" for result in results):
         print(
             "* computed from the published logs: mean of the middle runs, times the factor of the "
@@ -104,11 +104,18 @@ def _others(args: Namespace) -> int:
             result.gpus,
             result.accelerator,
             result.entry or "-",
-            result.source,
         )
         for result in results
     ]
-    print_table(OTHERS, rows)
+    table = Table(
+        "Times of other makers' GPUs",
+        (*_COLUMNS, "entry"),
+        rows,
+        numeric=(2, 3),
+        remark="source",
+        below=[result.source for result in results],
+    )
+    print_parts([table])
     return ExitCode.OK
 
 

@@ -376,7 +376,8 @@ def _picture(rehearsal: Rehearsal, output: Path | None) -> Any:
     from orchestrator.evidence.picture import look
     from orchestrator.scheduler import open_scheduler
 
-    [picture] = look([rehearsal.root], [open_scheduler("slurm")])  # not asked about a rehearsal
+    scheduler = open_scheduler(rehearsal.plan.entry.site.scheduler)  # not asked about a rehearsal
+    [picture] = look([rehearsal.root], [scheduler])
     return moved(picture, str(rehearsal.root), str(output or rehearsal.set_id))
 
 

@@ -29,10 +29,11 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import catalogue_of, find_site, print_warnings, systems_folders
-from orchestrator.cli.output import note, print_facts, print_json, print_prose, print_table
+from orchestrator.cli.output import note, print_json, print_parts, print_prose
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import data_dir, generated_file
-from orchestrator.words import TextTable, quoted
+from orchestrator.views.parts import FactList, Table
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.model import Catalogue, Entry, System
@@ -40,14 +41,6 @@ if TYPE_CHECKING:
     from orchestrator.model.entry import Origin
     from orchestrator.published import PublishedResult
 
-LIST = TextTable("SYSTEM", "GPU", "NODES", "WORKLOADS (ROUNDS)", right=("NODES",))
-FACTS = TextTable("FACT", "VALUE")
-VARIABLES = TextTable("VARIABLE", "VALUE")
-WHY = TextTable("VARIABLE", "VALUE", "FROM")
-ROUNDS = TextTable(
-    "WORKLOAD", "ROUND", "MICRO", "GLOBAL", "SUBMITTER", "RESULT", "VARIABLES FROM",
-    right=("MICRO", "GLOBAL"), leave=("VARIABLES FROM",),
-)  # fmt: skip
 ENV_FROM = {"config": "published config", "logs": "logs, the rest assumed", "assumed": "assumed"}
 """`env_from` of a descriptor -> text for people."""
 
@@ -185,7 +178,8 @@ def _list(args: Namespace) -> ExitCode:
         )
         for row in systems
     ]
-    print_table(LIST, rows)
+    header = ("system", "GPU", "nodes", "workloads (rounds)")
+    print_parts([Table("Systems", header, rows, numeric=(2,))])
     return ExitCode.OK
 
 
@@ -220,11 +214,14 @@ def _show(args: Namespace) -> ExitCode:
     if args.why:
         _print_why(entry)
     else:
-        print_table(
-            FACTS, [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)]
+        facts = [(name, str(value)) for name, value in _facts(entry) if value not in ("", None)]
+        variables = [(name, str(value)) for name, value in entry.whole_env.items()]
+        print_parts(
+            [
+                Table("Facts", ("fact", "value"), facts),
+                Table("Variables", ("variable", "value"), variables),
+            ]
         )
-        print()
-        print_table(VARIABLES, [(name, str(value)) for name, value in entry.whole_env.items()])
     print_warnings(entry)
     return ExitCode.OK
 
@@ -255,7 +252,14 @@ def _show_system(args: Namespace) -> ExitCode:
         )
         for workload, name, part in rounds
     ]
-    print_table(ROUNDS, rows)
+    table = Table(
+        "Rounds",
+        ("workload", "round", "micro", "global", "submitter", "result", "variables from"),
+        rows,
+        numeric=(2, 3),
+        leave=("variables from",),
+    )
+    print_parts([table])
     for workload, name, part in rounds:
         if part.note:
             print_prose([f"{workload} {name}: {part.note}"])
@@ -353,15 +357,13 @@ def _print_why(entry: Entry) -> None:
         number = numbers[origin.layer, origin.file, origin.source]
         return f"{Path(origin.file).stem}:{origin.line} {number}"
 
-    print_table(WHY, [(name, value, place(origin)) for name, value, origin in rows])
-    print()
+    variables = [(name, value, place(origin)) for name, value, origin in rows]
     ours = f"{data_dir('systems').parent}/"
-    print_facts(
-        [
-            (number, f"{file.removeprefix(ours)}: {source or layer}")
-            for (layer, file, source), number in numbers.items()
-        ]
-    )
+    sources = [
+        (number, f"{file.removeprefix(ours)}: {source or layer}")
+        for (layer, file, source), number in numbers.items()
+    ]
+    print_parts([Table("Variables", ("variable", "value", "from"), variables), FactList(sources)])
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
@@ -415,13 +417,11 @@ def _diff(args: Namespace) -> ExitCode:
         }
         print_json("systems-diff", members)
     elif changes:
-        print_table(
-            TextTable("NAME", "WHAT", *names),
-            [
-                (change.name, change.kind, change.left or "-", change.right or "-")
-                for change in changes
-            ],
-        )
+        rows = [
+            (change.name, change.kind, change.left or "-", change.right or "-")
+            for change in changes
+        ]
+        print_parts([Table("Differences", ("name", "what", *names), rows)])
     else:
         print(f"{names[0]} and {names[1]} do not differ")
     return ExitCode.OK

@@ -25,7 +25,7 @@ import os
 import re
 import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,9 +44,10 @@ from orchestrator.cli.arguments import (
 )
 from orchestrator.cli.command import Action, Command
 from orchestrator.cli.finding import chosen_set
-from orchestrator.cli.output import note, print_json, print_table
+from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import TextTable, count
+from orchestrator.views.parts import Table
+from orchestrator.words import count
 
 if TYPE_CHECKING:
     from orchestrator.evidence.starts import AttemptStart
@@ -59,20 +60,13 @@ if TYPE_CHECKING:
 
 Cells = tuple[str, ...]
 
-_KNOBS = {"states": ("RESULT",), "below": ("PURPOSE",), "leave": ("NEED",)}
-TABLES = {
-    "plan": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_KNOBS),
-    "apply": TextTable("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_KNOBS),
-    "verify": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", **_KNOBS),
-    "revert": TextTable(
-        "KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)
-    ),
-    "status": TextTable("WHAT", "NAME", "STATE", "DETAIL", below=("DETAIL",)),
+_COLUMNS = {
+    "plan": ("knob", "wanted", "found", "result", "need", "purpose"),
+    "apply": ("knob", "wanted", "before", "after", "result", "need"),
+    "verify": ("knob", "wanted", "found", "result", "need"),
+    "revert": ("knob", "remembered", "was", "is", "result", "file"),
+    "status": ("what", "name", "state", "detail"),
 }
-FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RUN", "ATTEMPT"))
-DRIFT = TextTable(
-    "RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
-)
 _ON_HOSTS = (
     "--nodes --via --profile --workload --round --sudo --ask-sudo-password --sudo-password-fd "
     "--ssh-config --parallel --timeout"
@@ -319,7 +313,7 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
         names = fold([answer.node for answer in group])
         print(f"{names} ({count(len(group), 'host')})" if len(group) > 1 else names)
         if cells:
-            print_table(TABLES[action], cells)
+            print_parts([_table(action, cells)])
         else:
             print("  nothing is held" if action == "status" else "  nothing to put back")
         for text in dict.fromkeys(answer.note for answer in group if answer.note):
@@ -328,6 +322,18 @@ def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> No
     for answer in answers:
         if answer.problem:
             note(f"{answer.node}: {answer.problem}")
+
+
+def _table(action: str, rows: Sequence[Cells]) -> Table:
+    header = _COLUMNS[action]
+    return Table(
+        "Host settings",
+        header,
+        rows,
+        states=[index for index, name in enumerate(header) if name in ("result", "state")],
+        under=("purpose", "file", "detail"),
+        leave=("need",),
+    )
 
 
 def _print_way_without_ssh(args: Namespace, answers: list[HostAnswer]) -> None:
@@ -413,21 +419,19 @@ def _facts(args: Namespace) -> int:
     else:
         print(f"facts of {count(len(starts), 'attempt')} of {root.name}")
         if different:
-            print_table(
-                FACTS,
-                [
-                    (fact.run, fact.attempt, fact.node, fact.field, fact.value, fact.usual)
-                    for fact in different
-                ],
-            )
+            rows = [
+                (fact.run, fact.attempt, fact.node, fact.field, fact.value, fact.usual)
+                for fact in different
+            ]
+            header = ("run", "attempt", "node", "fact", "value", "usual")
+            print_parts([Table("Differences", header, rows, numeric=(0, 1))])
         if drifted:
-            print_table(
-                DRIFT,
-                [
-                    (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found)
-                    for drift in drifted
-                ],
-            )
+            rows = [
+                (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found)
+                for drift in drifted
+            ]
+            header = ("run", "attempt", "node", "knob", "wanted", "found at the end")
+            print_parts([Table("Drift", header, rows, numeric=(0, 1))])
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no host setting drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK

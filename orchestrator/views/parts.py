@@ -68,9 +68,9 @@ class FactList(Frozen):
 class Table(Frozen):
     """Rows under a header; a row's first cell is its heading.
 
-    `numeric`: indexes of right-aligned columns; `states`: with signs and colours.
-    `leave`: columns that a narrow terminal drops, in this order. `remark`: the column of
-    the texts `below` on a wide terminal.
+    `numeric`: indexes of right-aligned columns; `states`: with signs and colours. A narrow terminal
+    moves the columns `under` below their rows, where code cells stay whole, and then drops the
+    columns `leave`, both in this order. `remark`: the column of the texts `below` on a wide one.
     """
 
     kind = "table"
@@ -83,6 +83,7 @@ class Table(Frozen):
     below: Sequence[str] = ()
     """A text under each row, as wide as the table; "" if missing."""
     states: Sequence[int] = ()
+    under: Sequence[str] = ()
     leave: Sequence[str] = ()
     legend: Mapping[str, str] = {}
     """Column -> explanation, for a line under a terminal's table."""

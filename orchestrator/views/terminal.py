@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from orchestrator.views.figures import MISSING
 from orchestrator.views.parts import (
     Bullets,
     Cell,
@@ -20,7 +19,6 @@ from orchestrator.words import (
     KINDS,
     PIPE,
     Screen,
-    TextTable,
     cell,
     clean,
     facts,
@@ -94,35 +92,12 @@ def _paragraph(text: str, screen: Screen, indent: str = "") -> list[str]:
 
 
 def _table(part: Table, screen: Screen) -> list[str]:
-    names = [*map(_heading, part.header)]
-    below = _heading(part.remark or "remark")
-    table = TextTable(
-        *names,
-        *([below] if part.below or part.remark else []),
-        right=[names[index] for index in part.numeric],
-        states=[names[index] for index in part.states],
-        below=[below],
-        leave=[*map(_heading, part.leave)],
-    )
-    rows = [[_text(value) for value in row] for row in part.rows]
-    if part.below:
-        rows = [[*row, text] for row, text in zip(rows, part.below, strict=True)]
-    lines = table.lines(rows, screen)
-    if not part.legend:
-        return lines
-    shown = table.shown(rows, screen)
-    legend = part.explained([name for name in part.header if _heading(name) in shown])
+    from orchestrator.views.layout import TableLayout
+
+    layout = TableLayout(part)
+    lines = layout.lines(screen)
+    legend = part.explained(layout.shown(screen)) if part.legend else ""
     return [*lines, "", *_paragraph(legend, screen)] if legend else lines
-
-
-def _heading(name: str) -> str:
-    """Return a name in capitals, but not times: `WITHIN 24h`."""
-    return " ".join(word if word[:1].isdigit() else word.upper() for word in name.split(" "))
-
-
-def _text(value: object) -> str:
-    text = str(value.value if isinstance(value, Cell) else value)
-    return "-" if text == MISSING else text
 
 
 def _steps(part: Steps, screen: Screen) -> list[str]:

@@ -6,6 +6,7 @@ and read the difference.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pty
@@ -21,8 +22,10 @@ import pytest
 import set_of_logs
 from controller_parts import Commands, mllog, write_set
 from sites import write_site
+from sources import PACKAGE, tree
 
-from orchestrator.cli.doctor import CHECKS, alike, summary, verdict
+from orchestrator.cli.doctor import summary, verdict
+from orchestrator.cli.doctor import table as checks_table
 from orchestrator.cli.frame import many_sets, one_set
 from orchestrator.cli.nodes import table as nodes_view
 from orchestrator.cli.preflight import lines as node_lines
@@ -44,7 +47,9 @@ from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.remedies import Remedies, through_slurm
 from orchestrator.views.nodes import LEGEND
-from orchestrator.words import PIPE, Screen, TextTable, duration, facts, rate, train_time, width_of
+from orchestrator.views.parts import Table
+from orchestrator.views.terminal import lines as part_lines
+from orchestrator.words import PIPE, Screen, duration, facts, rate, train_time, width_of
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
 WIDTHS = (80, 100, 160)
@@ -355,7 +360,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
                 "watch, key n": one_set(picture, screen, 24, nodes_view(running, screen)),
                 "watch --all": many_sets(pictures, screen, 24),
                 "doctor": list(summary(rows, screen)),
-                "doctor --all": [*CHECKS.lines(alike(rows), screen), verdict(rows)],
+                "doctor --all": [*part_lines([checks_table(rows)], screen), verdict(rows)],
                 "doctor --all-nodes": list(node_lines(verdicts, remedies(), screen, deep=False)),
             }
             found[width] = "".join(
@@ -544,17 +549,34 @@ def test_acknowledged_warnings_are_not_told_again(place: Path, cli: Commands) ->
     )
 
 
+def pads(node: ast.AST) -> bool:
+    """Does `node` lay out columns: by a method, by a width that is computed, or by the renderer's class?"""
+    if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+        return any(isinstance(part, ast.FormattedValue) for part in ast.walk(node.format_spec))
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("ljust", "rjust")
+    return isinstance(node, ast.alias) and node.name in ("TableLayout", "orchestrator.views.layout")
+
+
+def test_commands_draw_no_tables_of_their_own() -> None:
+    """A table is a `views.parts.Table`, which `print_parts` prints. The help has lists of its own."""
+    paths = {path.name: path for path in (PACKAGE / "cli").glob("*.py")}
+    padding = {
+        name for name, path in paths.items() if any(pads(node) for node in ast.walk(tree(path)))
+    }
+    assert padding == {"command.py", "index.py"}
+
+
 # ---- the printer itself ----
 
 
-def lines(table: TextTable, width: int | None, *rows: tuple[str, ...]) -> list[str]:
-    return table.lines(rows, PIPE if width is None else Screen(width))
+def lines(table: Table, width: int | None, *rows: tuple[str, ...]) -> list[str]:
+    return part_lines([table.replace(rows=rows)], PIPE if width is None else Screen(width))
 
 
 def test_columns_leave_by_priority_and_reasons_stand_below() -> None:
-    table = TextTable(
-        "ID", "STATE", "NOTE", "JOB", "REASON", below=("REASON",), leave=("JOB", "NOTE")
-    )
+    header = ("id", "state", "note", "job", "reason")
+    table = Table("t", header, (), states=(1,), under=("reason",), leave=("job", "note"))
     name, reason = "n" * 12, "it broke, and this is why it did so"
     row = (name, "failed", "a note", "4711", reason)
     assert len(lines(table, 90, row)) == 2
@@ -566,14 +588,19 @@ def test_columns_leave_by_priority_and_reasons_stand_below() -> None:
     # What says nothing goes first, even what would stay longest.
     silent = (name, "failed", "-", "4711", "")
     assert lines(table, 30, silent)[0].split() == ["ID", "STATE", "JOB"]
+    # Texts `below` the rows are the last column of a wide terminal.
+    table = Table("t", header[:4], (), leave=("job", "note"), remark="reason", below=[reason])
+    assert lines(table, 90, row[:4])[1] == f"{name}  failed  a note  4711  {reason}"
+    assert lines(table, 60, row[:4])[1:] == [f"{name}  failed  a note  4711", f"    {reason}"]
 
 
 def test_cells_are_one_line_without_control_characters() -> None:
-    [_, row] = lines(TextTable("A", "B"), None, ("x\x1b[2Jy", "one\ntwo\tthree\r\x07\u202e"))
+    table = Table("t", ("a", "b"), ())
+    [_, row] = lines(table, None, ("x\x1b[2Jy", "one\ntwo\tthree\r\x07\u202e"))
     assert row.isprintable() and row.startswith("x\\x1b[2Jy  one two three")
     [fact] = facts([("name", "a\nb\x1b]0;title\x07")])
     assert "\n" not in fact and "\x1b" not in fact
-    [_, wide, _] = lines(TextTable("A", "B"), None, ("日本", "x"), ("abcdef", "y"))
+    [_, wide, _] = lines(table, None, ("日本", "x"), ("abcdef", "y"))
     assert wide == "日本    x"
 
 

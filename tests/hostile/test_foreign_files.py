@@ -27,8 +27,9 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.agent import node
 from orchestrator.onnode.kernel import events
 from orchestrator.onnode.kernel.regular import open_regular, parse, read_bytes
-from orchestrator.views import markup
-from orchestrator.words import Cleaned, TextTable, clean
+from orchestrator.views import markup, terminal
+from orchestrator.views.parts import Table
+from orchestrator.words import Cleaned, clean
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
 EVIL = "\x1b]52;c;Zm9v\x07\x1b[2J\x9b31m\u202eok\nMI300X  complete  10/10"
@@ -214,7 +215,8 @@ def test_clean() -> None:
     assert clean("plain ünïcode ☃") == "plain ünïcode ☃"
     assert clean("a\x1b[2Jb\nc\t\r\x9b\u202e\ud800") == "a\\x1b[2Jb\\nc\\t\\r\\x9b\\u202e\\ud800"
     assert clean("a\nb\x07", lines=True) == "a\nb\\x07"
-    assert TextTable("A", "B").lines([("x\ny", "\x1b")]) == ["A    B", "x y  \\x1b"]
+    table = Table("t", ("a", "b"), [("x\ny", "\x1b")])
+    assert terminal.lines([table]) == ["A    B", "x y  \\x1b"]
 
 
 HIDDEN = ("\x00", "\x1b", "\x7f", "\x85", "\x9b", "\u061c", "\u200e", "\u200f", "\u2028", "\u2029")

@@ -89,6 +89,29 @@ def test_a_time_in_a_heading_keeps_its_unit() -> None:
     assert lines([Table("t", ("within 24h", "GB/s"), [])]) == ["WITHIN 24h  GB/S"]
 
 
+def test_an_entry_in_a_heading_keeps_its_letters() -> None:
+    entry = "MI325X_08x08x32:flux1:6.0"
+    assert lines([Table("t", ("name", entry), [])]) == [f"NAME  {entry}"]
+
+
+def test_texts_move_under_their_row_in_order_and_commands_stay_whole() -> None:
+    command, reason = "orchestrator resume set_1", "the node went silent twice"
+    rows = [("node1", Cell(command, code=True), reason)]
+    table = Table("t", ("node", "fix", "reason"), rows, under=("fix", "reason"))
+    assert lines([table]) == [
+        f"NODE   {'FIX':{len(command)}}  REASON",
+        f"node1  {command}  {reason}",
+    ]
+    assert lines([table], Screen(40)) == ["NODE   REASON", f"node1  {reason}", f"    {command}"]
+    assert lines([table], Screen(20)) == [
+        "NODE",
+        "node1",
+        f"    {command}",
+        "    the node went",
+        "    silent twice",
+    ]
+
+
 def test_parts_cannot_be_changed() -> None:
     for part in EACH:
         assert isinstance(part, Frozen)
