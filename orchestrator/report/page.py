@@ -7,12 +7,9 @@ from orchestrator.report.model import Report
 from orchestrator.report.rows import patterns
 from orchestrator.report.sections import sections
 from orchestrator.report.summary import summary
-from orchestrator.resources import data_dir
 from orchestrator.views.figures import plain
-from orchestrator.views.markup import LONGEST, Safe, clean, join, tag
-
-MOST_OF_A_LINE = 12_000
-"""Characters of a line of the arithmetic."""
+from orchestrator.views.markup import Safe, clean, join, tag
+from orchestrator.views.page import render
 
 
 def page(report: Report) -> str:
@@ -31,33 +28,8 @@ def page(report: Report) -> str:
         key=_key(report),
         sections=sections(report),
         patterns=patterns(),
+        most_series=MOST_CURVES,
     )
-
-
-def render(template: str, **values: object) -> str:
-    """Render a template of templates/report/. Values except markup are cleaned and escaped: logs
-    are hostile input."""
-    from orchestrator import __version__
-    from orchestrator.jinja import environment
-
-    made = environment(
-        data_dir("templates") / "report",
-        autoescape=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
-    )
-    made.filters["pieces"] = _pieces
-    made.tests["markup"] = lambda value: hasattr(value, "__html__")
-    css = (data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()
-    return made.get_template(template).render(
-        css=Safe(css), version=__version__, most_series=MOST_CURVES, **values
-    )
-
-
-def _pieces(line: str) -> list[str]:
-    """Cut a line into pieces no longer than a value may be."""
-    return [
-        line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
-    ]
 
 
 def _headline(report: Report) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.views.figures import MISSING
+from orchestrator.views.figures import GROUPS, MISSING
 from orchestrator.views.parts import (
     Bullets,
     Cell,
@@ -122,7 +122,7 @@ def _heading(name: str) -> str:
 
 def _text(value: object) -> str:
     text = str(value.value if isinstance(value, Cell) else value)
-    return "-" if text == MISSING else text
+    return "-" if text == MISSING else text.replace(GROUPS, "")
 
 
 def _steps(part: Steps, screen: Screen) -> list[str]:

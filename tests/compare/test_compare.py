@@ -256,7 +256,7 @@ def test_differing_values_are_whole(tmp_path: Path, capsys: pytest.CaptureFixtur
         (root / "environment.sh").write_text(f'declare -x EXTRA="{value}"\n')
     assert main(["compare", str(a), str(b)]) == 0
     assert f"EXTRA  {values[0]}  {values[1]}" in re.sub("  +", "  ", capsys.readouterr().out)
-    parts = comparison_parts(compare(side(a), side(b)))
+    parts = comparison_parts([compare(side(a), side(b))])
     shown = lines(parts, Screen(60))
     first = shown.index(next(line for line in shown if line.startswith("EXTRA")))
     columns = [line.ljust(60) for line in shown[first : first + 15]]
