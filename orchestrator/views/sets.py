@@ -213,7 +213,8 @@ def aside_text(aside: SetAside) -> str:
 
 
 def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, str]]:
-    """Return the facts of a set. `score_command` prints the score of a complete set."""
+    """Return the facts of a set. `score_command`, if any, prints the score of a complete
+    set."""
     from orchestrator.nodes.names import fold
 
     record = picture.record
@@ -252,7 +253,8 @@ def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, st
     if picture.score_so_far is not None:
         score = train_time(picture.score_so_far)
         if picture.state == "complete":
-            pairs.append(("olympic mean", f"{score} (the score: {score_command})"))
+            command = f" (the score: {score_command})" if score_command else ""
+            pairs.append(("olympic mean", f"{score}{command}"))
         else:
             meaning = "mean of the good runs without fastest and slowest"
             pairs.append(("score", f"{score} so far: {meaning}"))
