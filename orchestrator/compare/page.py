@@ -38,19 +38,21 @@ ROW = 34
 def page(comparisons: Sequence[Comparison]) -> str:
     """Return the page. All `comparisons` share their first side."""
     sides, names = sides_of(comparisons), side_names(comparisons)
-    captions = (
+    about_runs = (
         f"A dot per run, in {unit_of(comparisons).name} of the score; a run whose time is not "
-        "known has none. The axis does not start at 0.",
-        "Above 0 is slower than A. The band is ± 1 %: two sides are equal if the whole interval "
-        "lies in it.",
+        "known has none. The axis does not start at 0."
     )
-    sure = _figure(_ratios(comparisons, names), captions[1])
+    about_ratios = (
+        "Above 0 is slower than A. The band is ± 1 %: two sides are equal if the whole interval "
+        "lies in it."
+    )
+    runs = _figure(_runs(sides, names, unit_of(comparisons)), about_runs)
+    sure = _figure(_ratios(comparisons, names), about_ratios)
     differ = [
         Section(f"differences-{name}", f"What differs: {name} and A", parts)
         for name, comparison in zip(names[1:], comparisons, strict=True)
         if (parts := _differences(comparison, name))
     ]
-    runs = _figure(_runs(sides, names, unit_of(comparisons)), captions[0])
     sections = [
         Section("sides", "The sides", [*runs, side_table(comparisons)]),
         *([Section("ratios", "How sure", sure)] if sure else []),

@@ -12,7 +12,6 @@ from orchestrator.views.page import render
 from orchestrator.views.score import about, verdict
 from orchestrator.words import KINDS
 
-
 TONES = {"good": "yes", "bad": "no", "": "rehearsal"}
 """Tone of a headline -> class of the style sheet."""
 
@@ -45,4 +44,6 @@ def _subtitle(report: Report) -> Safe:
     score = report.score
     text = f"{'Not an MLPerf result' if score.own else 'MLPerf Training'} · {about(score)}"
     set_id = report.described.get("set_id")
-    return join(text, *([" · ", tag("span", f"set {clean(set_id)}", class_="id")] if set_id else []))
+    return join(
+        text, *([" · ", tag("span", f"set {clean(set_id)}", class_="id")] if set_id else [])
+    )

@@ -63,13 +63,12 @@ def key_facts(score: Score, unit: Unit) -> list[tuple[str, str]]:
         ("RCP test", result.verdict if result else "does not apply"),
         ("seeds", "all different" if score.seeds_ok else "check fails"),
     ]
-    if result and result.point and result.submission_mean is not None:
-        if result.submission_mean < NO_SAMPLES:
-            ratio = result.submission_mean / result.point.mean
-            pairs += [
-                ("samples to converge", plain(result.submission_mean)),
-                ("samples / reference", f"{ratio:.3f}"),
-            ]
+    mean = result.submission_mean if result else None
+    if result and result.point and mean is not None and mean < NO_SAMPLES:
+        pairs += [
+            ("samples to converge", plain(mean)),
+            ("samples / reference", f"{mean / result.point.mean:.3f}"),
+        ]
     return pairs
 
 
