@@ -10,7 +10,7 @@ from orchestrator.report.summary import key_facts, summary
 from orchestrator.views.markup import Safe, clean, join, tag
 from orchestrator.views.page import render
 from orchestrator.views.score import about, verdict
-from orchestrator.words import KINDS
+from orchestrator.words import KINDS, train_time
 
 TONES = {"good": "yes", "bad": "no", "": "rehearsal"}
 """Tone of a headline -> class of the style sheet."""
@@ -20,6 +20,8 @@ def page(report: Report) -> str:
     score = report.score
     headline = verdict(score, score.notes)
     sign = f"{KINDS[headline.tone][0]} " if headline.tone else ""
+    # The figure stands next to it.
+    text = headline.text.removesuffix(f": {train_time(score.minutes)}")
     return render(
         "report.html.j2",
         title=report.title,
@@ -29,7 +31,7 @@ def page(report: Report) -> str:
         tone=TONES[headline.tone],
         figure="" if score.minutes is None else report.unit.text(score.minutes),
         unit=report.unit.name,
-        verdict=sign + headline.text,
+        verdict=sign + text,
         published=report.against_published,
         notes=headline.under,
         own=bool(score.own),
