@@ -15,8 +15,7 @@ class NotebookSet(SetPicture):
         from orchestrator.views.parts import FactList, Heading
         from orchestrator.views.sets import describe, run_table
 
-        parts = [Heading(self.set_id), FactList(describe(self)), run_table(self.runs)]
-        return rendered(parts)
+        return rendered([Heading(self.set_id), FactList(describe(self)), run_table(self.runs)])
 
 
 def for_notebook(picture: SetPicture) -> NotebookSet:
