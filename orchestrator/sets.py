@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
-    from orchestrator.evidence.picture import SetPicture
     from orchestrator.model import Entry
+    from orchestrator.views.notebook import NotebookSet
 
 
-def open_set(folder: str | PathLike[str]) -> SetPicture:
+def open_set(folder: str | PathLike[str]) -> NotebookSet:
     """Return the picture of the set in `folder`, from its files alone: no scheduler is asked.
 
     Times are Unix milliseconds, scores minutes. Raises SetError without a set.
     """
     from orchestrator.evidence import picture, sets
+    from orchestrator.views.notebook import for_notebook
 
     root = Path(folder)
     sets.open_set(root)
-    return picture.look([root], [])[0]
+    return for_notebook(picture.look([root], [])[0])
 
 
 def submit_set(
@@ -47,7 +48,7 @@ def submit_set(
 
 def wait_for_set(
     folder: str | PathLike[str], *, interval_s: float | None = None, timeout_s: float | None = None
-) -> SetPicture:
+) -> NotebookSet:
     """Wait until the set no longer changes by itself; return its picture, as open_set() does.
 
     It may be incomplete: `state` and `reason` describe its end. `interval_s`: the pause between
@@ -56,6 +57,7 @@ def wait_for_set(
     from orchestrator.evidence import sets
     from orchestrator.evidence.watch import Watch
     from orchestrator.scheduler import open_scheduler
+    from orchestrator.views.notebook import for_notebook
 
     run_set = sets.open_set(Path(folder))
     end = None if timeout_s is None else time.monotonic() + timeout_s
@@ -68,7 +70,7 @@ def wait_for_set(
         time.sleep(seconds)
 
     *_, last = Watch(run_set, open_scheduler(run_set.record.scheduler), interval_s).pictures(pause)
-    return last
+    return for_notebook(last)
 
 
 def compare_sets(

@@ -72,7 +72,7 @@ def test_the_examples_of_the_document(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_notebook_shows_a_set_as_a_table(tmp_path: Path) -> None:
     made = sets.make_set(tmp_path, sets.logs(sets.MI355X))
     shown = orchestrator.open_set(made)._repr_html_()
-    assert f"<b>{made.name}</b>" in shown and "10 of 10 runs done" in shown
+    assert f"<h3>{made.name}</h3>" in shown and "all 10 runs are done" in shown
     assert shown.count("<tr>") == 11 and "<script" not in shown
     state = made / "runs/3/state.json"
     assert state.exists()

@@ -23,7 +23,6 @@ from orchestrator.errors import ExitCode, UsageError
 if TYPE_CHECKING:
     from orchestrator.compare.comparison import Comparison
     from orchestrator.compare.sides import Side
-    from orchestrator.views.parts import Part
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -47,7 +46,7 @@ def run(args: Namespace) -> int:
     from orchestrator.cli.output import print_parts
     from orchestrator.cli.report import write_file
     from orchestrator.compare.comparison import compare
-    from orchestrator.compare.parts import verdict_lines
+    from orchestrator.compare.parts import comparison_parts, verdict_lines
     from orchestrator.report.working import working
 
     if len(args.sides) < 2:
@@ -65,7 +64,7 @@ def run(args: Namespace) -> int:
         size = write_file(output, _text(comparisons, chosen) + "\n")
         print(f"{verdict_lines(comparisons[0])[0]}\nwritten: {output} ({size / 1000:.0f} kB)")
     elif chosen == "text":
-        print_parts(_parts(comparisons))
+        print_parts(comparison_parts(comparisons))
     else:
         print(_text(comparisons, chosen))
     return (
@@ -85,15 +84,10 @@ def _text(comparisons: list[Comparison], chosen: str) -> str:
         from orchestrator.compare.page import page
 
         return page(comparisons)
+    from orchestrator.compare.parts import comparison_parts
     from orchestrator.views.terminal import lines
 
-    return "\n".join(lines(_parts(comparisons)))
-
-
-def _parts(comparisons: list[Comparison]) -> list[Part]:
-    from orchestrator.compare.parts import comparison_parts
-
-    return [part for comparison in comparisons for part in comparison_parts(comparison)]
+    return "\n".join(lines(comparison_parts(comparisons)))
 
 
 def _side(name: str, ruleset: str, site: str | None) -> Side:

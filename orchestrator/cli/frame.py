@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 from orchestrator.views.sets import (
     aside_text,
     bad_text,
+    beat_text,
+    elapsed_text,
     evaluation_text,
-    in_jobs_text,
+    image_fact,
     job_text,
     left_s,
     left_text,
     now_text,
     published,
-    rehearsal_fact,
     run_table,
+    score_fact,
     set_table,
+    size_text,
+    state_facts,
+    warning_facts,
 )
 from orchestrator.views.terminal import lines as part_lines
 from orchestrator.words import (
@@ -27,7 +32,6 @@ from orchestrator.words import (
     duration,
     facts,
     rate,
-    train_time,
     width_of,
     wrapped,
 )
@@ -122,43 +126,34 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
 
     record = picture.record
     nexp = len(picture.runs)
-    pairs = rehearsal_fact(picture)
-    state = picture.state if picture.no_result else screen.sign(picture.state)
-    pairs += [("state", f"{state}: {picture.meaning}")]
+    pairs = state_facts(picture, screen.sign)
     if nexp:
         bad = f", {bad_text(picture)}" if bad_text(picture) else ""
         pairs.append(
             ("runs", f"{bar(picture.done / nexp, screen)} {picture.done} of {nexp} done{bad}")
         )
-    if picture.pulling:
-        pairs.append(("image", picture.pulling))
+    pairs += image_fact(picture)
     for run in picture.going:
         pairs += _run_facts(picture, run, screen)
     best = published(picture)
     if picture.score_so_far is not None or best:
-        beat = "".join(
-            f"; to beat {each.minutes:.2f} min ({each.submitter}, round {each.round})"
-            for each in best[:1]
-        )
-        done = picture.state == "complete"
-        value = train_time(picture.score_so_far) + ("" if done else " so far")
-        pairs.append(("olympic mean" if done else "score", value + beat))
+        title, score = score_fact(picture)
+        beat = "".join(f"; to beat {beat_text(entry)}" for entry in best[:1])
+        pairs.append((title, score + beat))
     if picture.started_ms:
         left = left_text(picture)
-        so_far = (" so far" if picture.live else "") + in_jobs_text(picture)
-        pairs.append(
-            ("time", f"{duration(picture.elapsed_s)}{so_far}" + (f"; {left}" if left else ""))
-        )
+        elapsed = elapsed_text(picture, " so far" if picture.live else "")
+        pairs.append(("time", elapsed + (f"; {left}" if left else "")))
     if record is not None:
         nodes = list(dict.fromkeys(node for run in picture.going for node in run.nodes))
         names = f": {fold(nodes)}" if nodes else ""
         spares = f"; {len(picture.spares)} spare: {fold(picture.spares)}" if picture.spares else ""
-        size = f"{record.nodes} x {record.each}"
-        pairs.append(("nodes", f"{size}{names}{spares}; job {job_text(picture)}"))
+        size, job = size_text(record), job_text(picture)
+        pairs.append(("nodes", f"{size}{names}{spares}; job {job}"))
     if picture.set_aside:
         more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""
         pairs.append(("excluded", aside_text(picture.set_aside[-1]) + more))
-    warnings = [*picture.warnings, *map(str, picture.findings)]
+    warnings = [text for _, text in warning_facts(picture)]
     if warnings:
         more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""
         # Leave room for the number of the others.

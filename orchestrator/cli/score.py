@@ -127,8 +127,8 @@ def show(
             from orchestrator.cli.output import print_parts
             from orchestrator.views.score import score_parts
 
-            beside, command = against_published(folder, score), last_line(folder, score)
-            print_parts(score_parts(score, beside, command))
+            against, command = against_published(folder, score), last_line(folder, score)
+            print_parts(score_parts(score, against, command))
     if as_json:
         from orchestrator.cli.output import one_or_more, print_json
 

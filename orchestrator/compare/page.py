@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.compare.comparison import NEAR, Comparison
-from orchestrator.compare.parts import difference_tables, verdict_lines
+from orchestrator.compare.parts import (
+    difference_tables,
+    notes,
+    side_names,
+    side_table,
+    sides_of,
+    unit_of,
+    verdicts,
+)
 from orchestrator.compare.sides import Side
-from orchestrator.mllog.trimmed import METHOD
 from orchestrator.report.chart import (
     Chart,
     both,
@@ -20,50 +27,56 @@ from orchestrator.report.chart import (
     widened,
     zoomed,
 )
-from orchestrator.report.page import render
-from orchestrator.views.figures import Unit, plain, unit_of_runs
+from orchestrator.views.figures import Unit
 from orchestrator.views.markup import Safe, join, void
-from orchestrator.views.parts import Figure, Heading, Part, Section, Table
-from orchestrator.words import rate
+from orchestrator.views.page import render
+from orchestrator.views.parts import Figure, Heading, Part, Section
 
 ROW = 34
 
 
 def page(comparisons: Sequence[Comparison]) -> str:
     """Return the page. All `comparisons` share their first side."""
-    first = comparisons[0].a
-    sides = [first, *(comparison.b for comparison in comparisons)]
-    names = [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(sides))]
-    unit = unit_of_runs(side.scored for side in sides)
+    sides, names = sides_of(comparisons), side_names(comparisons)
+    about_runs = (
+        f"A dot per run, in {unit_of(comparisons).name} of the score; a run whose time is not "
+        "known has none. The axis does not start at 0."
+    )
+    about_ratios = (
+        "Above 0 is slower than A. The band is ± 1 %: two sides are equal if the whole interval "
+        "lies in it."
+    )
+    runs = _figure(_runs(sides, names, unit_of(comparisons)), about_runs)
+    sure = _figure(_ratios(comparisons, names), about_ratios)
     differ = [
         Section(f"differences-{name}", f"What differs: {name} and A", parts)
         for name, comparison in zip(names[1:], comparisons, strict=True)
         if (parts := _differences(comparison, name))
     ]
     sections = [
-        Section("sides", "The sides", _sides(sides, names, unit)),
-        Section("ratios", "How sure", _sure(comparisons, names)),
+        Section("sides", "The sides", [*runs, side_table(comparisons)]),
+        *([Section("ratios", "How sure", sure)] if sure else []),
         *differ,
     ]
     tones = [comparison.tone for comparison in comparisons]
-    single = comparisons[0] if len(comparisons) == 1 else None
     return render(
         "compare.html.j2",
-        title=f"{first.benchmark}: {', '.join(names[1:])} against A",
+        title=f"{sides[0].benchmark}: {', '.join(names[1:])} against A",
         headline="comparison",
         subtitle=" · ".join(
             f"{name}: {side.name}" for name, side in zip(names, sides, strict=True)
         ),
-        figure=_percent(single) if single else "",
+        figure=_percent(comparisons[0]) if len(comparisons) == 1 else "",
         tone=next(tone for tone in ("no", "plain", "yes") if tone in tones),
-        verdicts=[
-            _verdict(comparison, name, single is not None)
-            for name, comparison in zip(names[1:], comparisons, strict=True)
-        ],
-        notes=list(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
+        verdicts=list(zip(tones, verdicts(comparisons), strict=True)),
+        notes=notes(comparisons),
         sections=sections,
         patterns=Safe(""),
     )
+
+
+def _figure(chart: Safe, caption: str) -> list[Part]:
+    return [Figure(chart, caption)] if chart else []
 
 
 def _percent(comparison: Comparison) -> str:
@@ -76,36 +89,6 @@ def _percent(comparison: Comparison) -> str:
 def signed(ratio: float) -> str:
     """Return `+0.4 %`."""
     return f"{(ratio - 1) * 100:+.1f} %" if abs(ratio - 1) < 10 else f"× {ratio:.3g}"
-
-
-def _verdict(comparison: Comparison, name: str, alone: bool) -> tuple[str, list[str]]:
-    first, *rest = verdict_lines(comparison, name)
-    return comparison.tone, [first if alone else f"{name}: {first}", *rest]
-
-
-def _sides(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> list[Part]:
-    rows = [
-        (
-            name,
-            unit.text(side.scored, side.digits)
-            + ("" if side.score is not None or side.scored is None else " (mean)"),
-            "–" if side.rate is None else rate(side.rate, 5),
-            plain(None if side.samples is None else round(side.samples)),
-            side.runs,
-            f"{side.kind}, round {side.ruleset}" if side.ruleset[:1].isdigit() else side.kind,
-        )
-        for name, side in zip(names, sides, strict=True)
-    ]
-    header = ("", f"score, {unit.name}", "samples per second", "samples", "runs", "from")
-    listing = Table(
-        "What is compared", header, rows, numeric=(1, 2, 3, 4), below=[side.name for side in sides]
-    )
-    chart = _runs(sides, names, unit)
-    caption = (
-        f"A dot per run, in {unit.name} of the score; a run whose time is not known has none. "
-        "The axis does not start at 0."
-    )
-    return [*([Figure(chart, caption)] if chart else []), listing]
 
 
 def _runs(sides: Sequence[Side], names: Sequence[str], unit: Unit) -> Safe:
@@ -167,39 +150,6 @@ def _tick(chart: Chart, row: int, value: float, class_: str, reach: int) -> None
     chart.parts.append(
         void("line", class_=class_, x1=x, x2=x, y1=fixed(y - reach), y2=fixed(y + reach))
     )
-
-
-def _sure(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[Part]:
-    """Return the ratios to A's time with intervals, next to the 1 % of equality."""
-    rows = [
-        (
-            name,
-            _ratio(comparison.score_ratio),
-            f"{comparison.interval.low:.4f} to {comparison.interval.high:.4f}"
-            if comparison.interval
-            else "–",
-            "–"
-            if comparison.interval is None
-            else f"{comparison.interval.p:.2g}"
-            if comparison.interval.p >= 0.0001
-            else "< 0.0001",
-            _ratio(comparison.throughput_ratio),
-            _ratio(comparison.samples_ratio),
-        )
-        for name, comparison in zip(names[1:], comparisons, strict=True)
-    ]
-    header = ("", "time / A's", "95 % interval", "p", "samples per second / A's", "samples / A's")
-    listing = Table(f"Ratios; {METHOD}, on the runs that count", header, rows, numeric=range(1, 6))
-    chart = _ratios(comparisons, names)
-    caption = (
-        "Above 0 is slower than A. The band is ± 1 %: two sides are equal where the whole "
-        "interval lies in it."
-    )
-    return [*([Figure(chart, caption)] if chart else []), listing]
-
-
-def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4f}"
 
 
 def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:

@@ -1,4 +1,5 @@
-"""The parts of a comparison: verdict, sides, differences."""
+"""The parts of comparisons: verdicts, sides, differences. All comparisons share their first side,
+A; the others are B, C and so on."""
 
 from __future__ import annotations
 
@@ -7,10 +8,13 @@ from typing import TYPE_CHECKING
 from orchestrator.compare.comparison import CERTAINTY, Comparison
 from orchestrator.compare.sides import Side
 from orchestrator.mllog.trimmed import METHOD
+from orchestrator.views.figures import MISSING, Unit, plain, unit_of_runs
 from orchestrator.views.parts import Bullets, Cell, Headline, Table
 from orchestrator.words import count, rate, train_time
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.views.parts import Part
 
 FEW = 10
@@ -22,17 +26,43 @@ DIFFERENCES = {
 }
 """Kind of difference -> caption of its table."""
 UNSET = "(not set)"
+TONES = {"yes": "good", "no": "doubtful", "plain": ""}
+"""Tone of a comparison -> tone of its headline."""
 
 
-def comparison_parts(comparison: Comparison) -> list[Part]:
-    differences = difference_tables(comparison)
-    return [
-        _headline(comparison),
-        _side_table(comparison),
-        Bullets([f"note: {note}" for note in dict.fromkeys(comparison.notes)]),
-        # A terminal shows no captions.
-        *(table.replace(header=(table.caption, *table.header[1:])) for table in differences),
+def comparison_parts(comparisons: Sequence[Comparison]) -> list[Part]:
+    """Return the parts for a terminal, which shows no captions."""
+    tables = [
+        table
+        for name, comparison in zip(side_names(comparisons)[1:], comparisons, strict=True)
+        for table in difference_tables(comparison, name)
     ]
+    return [
+        *verdicts(comparisons),
+        side_table(comparisons),
+        Bullets([f"note: {note}" for note in notes(comparisons)]),
+        *(table.replace(header=(table.caption, *table.header[1:])) for table in tables),
+    ]
+
+
+def sides_of(comparisons: Sequence[Comparison]) -> list[Side]:
+    return [comparisons[0].a, *(comparison.b for comparison in comparisons)]
+
+
+def side_names(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return A, B and so on; numbers after Z."""
+    return [
+        chr(ord("A") + index) if index < 26 else str(index + 1)
+        for index in range(len(comparisons) + 1)
+    ]
+
+
+def unit_of(comparisons: Sequence[Comparison]) -> Unit:
+    return unit_of_runs(side.scored for side in sides_of(comparisons))
+
+
+def notes(comparisons: Sequence[Comparison]) -> list[str]:
+    return list(dict.fromkeys(note for comparison in comparisons for note in comparison.notes))
 
 
 def difference_tables(comparison: Comparison, name: str = "B") -> list[Table]:
@@ -83,41 +113,54 @@ def _further_runs(comparison: Comparison, name: str) -> str:
     return f"{text} as they are; with only {count(few, 'run')} both still move a lot"
 
 
-def _headline(comparison: Comparison) -> Headline:
-    first, *rest = verdict_lines(comparison)
-    tone = {"yes": "good", "no": "doubtful", "plain": ""}[comparison.tone]
-    if comparison.score_ratio is None:
-        tone = "bad"
+def verdicts(comparisons: Sequence[Comparison]) -> list[Headline]:
+    """Return a headline per comparison, which names its side if there are several."""
+    alone = len(comparisons) == 1
+    return [
+        _headline(comparison, name, "" if alone else f"{name}: ")
+        for name, comparison in zip(side_names(comparisons)[1:], comparisons, strict=True)
+    ]
+
+
+def _headline(comparison: Comparison, name: str, prefix: str) -> Headline:
+    first, *rest = verdict_lines(comparison, name)
+    tone = "bad" if comparison.score_ratio is None else TONES[comparison.tone]
     if ratio := comparison.interval:
         rest.append(
-            f"B takes {_percent(ratio.ratio)} of A's time, 95 % interval {_percent(ratio.low)} "
-            f"to {_percent(ratio.high)} ({_chance(ratio.p)}; {METHOD}, on the runs that count)"
+            f"{name} takes {_percent(ratio.ratio)} of A's time, 95 % interval "
+            f"{_percent(ratio.low)} to {_percent(ratio.high)} ({_chance(ratio.p)}; {METHOD}, on "
+            "the runs that count)"
         )
-    return Headline(first, tone, rest)
+    return Headline(f"{prefix}{first}", tone, rest)
 
 
-def _side_table(comparison: Comparison) -> Table:
-    a, b = comparison.a, comparison.b
-    ratios = (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio)
+def side_table(comparisons: Sequence[Comparison]) -> Table:
+    """Return a row per side, then a row with the ratios of each to A."""
+    sides, names = sides_of(comparisons), side_names(comparisons)
+    unit = unit_of(comparisons)
+    rows = [[name, *_numbers(side, unit)] for name, side in zip(names, sides, strict=True)]
+    for name, comparison in zip(names[1:], comparisons, strict=True):
+        ratios = (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio)
+        rows.append([f"{name} / A", *map(_ratio, ratios), "", ""])
     return Table(
         "What is compared",
-        ("side", "score", "samples/s", "samples", "runs"),
-        [["A", *_numbers(a)], ["B", *_numbers(b)], ["B / A", *map(_ratio, ratios), ""]],
+        ("side", "score", "samples/s", "samples", "runs", "from"),
+        rows,
         numeric=(1, 2, 3, 4),
         remark="name",
-        below=[a.name, b.name, ""],
+        below=[*(side.name for side in sides), *("" for _ in comparisons)],
+        leave=("from",),
     )
 
 
-def _numbers(side: Side) -> list[str]:
-    score = _time(side)
-    if side.score is None and side.scored is not None:
-        score += " (mean)"
+def _numbers(side: Side, unit: Unit) -> list[str]:
+    is_mean = side.score is None and side.scored is not None
     return [
-        score,
-        "-" if side.rate is None else rate(side.rate, 5),
-        "-" if side.samples is None else f"{side.samples:.0f}",
+        unit.full(side.scored, side.digits) + (" (mean)" if is_mean else ""),
+        MISSING if side.rate is None else rate(side.rate, 5),
+        plain(None if side.samples is None else round(side.samples)),
         str(side.runs),
+        f"{side.kind}, round {side.ruleset}" if side.ruleset[:1].isdigit() else side.kind,
     ]
 
 
@@ -126,7 +169,7 @@ def _time(side: Side) -> str:
 
 
 def _ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}" if value >= 0.1 else f"{value:.3g}"
+    return MISSING if value is None else f"{value:.4f}" if value >= 0.1 else f"{value:.3g}"
 
 
 def _percent(value: float) -> str:

@@ -147,35 +147,6 @@ class SetPicture:
         """Return why nothing of the set is a result, or ""."""
         return why_no_result(rehearsed=self.rehearsed, stand_in=self.stand_in)
 
-    def _repr_html_(self) -> str:
-        from orchestrator.evidence.notebook import html
-        from orchestrator.nodes.names import fold
-        from orchestrator.words import train_time
-
-        facts = ["rehearsal"] if self.no_result else []
-        facts += [self.state, f"{self.done} of {count(len(self.runs), 'run')} done"]
-        if self.score_so_far is not None:
-            label = "mean" if self.state == "complete" else "score so far"
-            facts.append(f"{label} {train_time(self.score_so_far)}")
-        facts += [duration(self.elapsed_s)] if self.elapsed_s else []
-        if excluded := sorted({aside.node for aside in self.set_aside}):
-            facts.append(f"excluded: {fold(excluded)}")
-        facts += [self.reason] if self.reason else []
-        rows = [
-            (
-                run.run,
-                run.state.replace("_", " "),
-                run.attempt or "",
-                train_time(run.minutes, missing=""),
-                fold(run.nodes),
-                run.why,
-            )
-            for run in self.runs
-        ]
-        return html(
-            self.set_id, facts, ("run", "state", "attempt", "time to train", "nodes", "why"), rows
-        )
-
     @property
     def meaning(self) -> str:
         """Return why the set is in its state, else the state's meaning."""

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from orchestrator.report.chart import Chart, both, fixed, legend, stroke, swatch, widened
 from orchestrator.report.model import Report
-from orchestrator.report.page import render
 from orchestrator.views.figures import MISSING, Unit, date, moment, unit_of_runs
 from orchestrator.views.markup import Safe, join, void
+from orchestrator.views.page import render
 from orchestrator.views.parts import Bullets, Cell, Figure, Part, Section, Table
 from orchestrator.words import count
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from orchestrator.report.model import Report
 from orchestrator.report.sections import sections
-from orchestrator.report.summary import summary
-from orchestrator.views.markdown import section, text
-from orchestrator.words import count
+from orchestrator.report.summary import key_facts, summary
+from orchestrator.views.figures import MISSING
+from orchestrator.views.markdown import rendered, section, text
+from orchestrator.views.parts import FactList
+from orchestrator.views.score import about, verdict
 
 SECTIONS = (
     "times",
@@ -29,23 +31,8 @@ def markdown(report: Report) -> str:
 
 def _head(report: Report) -> str:
     score = report.score
-    division = f", {score.division} division" if score.division else ""
-    batch = "–" if score.batch_size == -1 else score.batch_size
-    lines = [
-        f"**{text(score.verdict, 1000)}**",
-        "",
-        text(summary(report), 1000),
-        "",
-        (
-            f"- {text(score.rules_text)}{division}, batch size {text(batch)}, "
-            f"{len(score.runs)} of {count(score.runs_required, 'run')}"
-        ),
-    ]
-    lines += [f"- ledger: {text(value, 1000)}" for name, value in report.facts if name == "ledger"]
-    if score.rcp:
-        lines.append(f"- RCP test {text(score.rcp.verdict)}")
-    lines += [f"- {text(line, 400)}" for line in report.against_published]
-    lines += [f"- {text(note, 400)}" for note in score.notes]
+    sentences = [summary(report), about(score), *report.against_published, *score.notes]
+    facts = [*key_facts(report), *(pair for pair in report.facts if pair[0] == "ledger")]
     if set_id := report.described.get("set_id"):
-        lines.append(f"- set {text(set_id)}, image {text(report.described.get('image', '–'))}")
-    return "\n".join(lines)
+        facts += [("set", str(set_id)), ("image", str(report.described.get("image", MISSING)))]
+    return rendered([verdict(score, sentences), FactList(facts)])

@@ -6,105 +6,46 @@ from orchestrator.report.curves import MOST_CURVES
 from orchestrator.report.model import Report
 from orchestrator.report.rows import patterns
 from orchestrator.report.sections import sections
-from orchestrator.report.summary import summary
-from orchestrator.resources import data_dir
-from orchestrator.views.figures import plain
-from orchestrator.views.markup import LONGEST, Safe, clean, join, tag
+from orchestrator.report.summary import key_facts, summary
+from orchestrator.views.markup import Safe, clean, join, tag
+from orchestrator.views.page import render
+from orchestrator.views.score import about, verdict
+from orchestrator.words import KINDS, train_time
 
-MOST_OF_A_LINE = 12_000
-"""Characters of a line of the arithmetic."""
+TONES = {"good": "yes", "bad": "no", "": "rehearsal"}
+"""Tone of a headline -> class of the style sheet."""
 
 
 def page(report: Report) -> str:
     score = report.score
+    headline = verdict(score, score.notes)
+    sign = f"{KINDS[headline.tone][0]} " if headline.tone else ""
+    # The figure stands next to it.
+    text = headline.text.removesuffix(f": {train_time(score.minutes)}")
     return render(
         "report.html.j2",
         title=report.title,
-        headline=_headline(report),
+        headline=headline.text,
         subtitle=_subtitle(report),
         summary=summary(report),
+        tone=TONES[headline.tone],
         figure="" if score.minutes is None else report.unit.text(score.minutes),
         unit=report.unit.name,
+        verdict=sign + text,
         published=report.against_published,
-        can_become_valid=bool(score.forecast and score.forecast.get("can_become_valid")),
-        score=score,
-        key=_key(report),
+        notes=headline.under,
+        own=bool(score.own),
+        key=key_facts(report),
         sections=sections(report),
         patterns=patterns(),
+        most_series=MOST_CURVES,
     )
-
-
-def render(template: str, **values: object) -> str:
-    """Render a template of templates/report/. Values except markup are cleaned and escaped: logs
-    are hostile input."""
-    from orchestrator import __version__
-    from orchestrator.jinja import environment
-
-    made = environment(
-        data_dir("templates") / "report",
-        autoescape=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
-    )
-    made.filters["pieces"] = _pieces
-    made.tests["markup"] = lambda value: hasattr(value, "__html__")
-    css = (data_dir("templates") / "report" / "page.css").read_text(encoding="utf-8").strip()
-    return made.get_template(template).render(
-        css=Safe(css), version=__version__, most_series=MOST_CURVES, **values
-    )
-
-
-def _pieces(line: str) -> list[str]:
-    """Cut a line into pieces no longer than a value may be."""
-    return [
-        line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
-    ]
-
-
-def _headline(report: Report) -> str:
-    score, unit = report.score, report.unit
-    return (
-        "no valid score" if score.minutes is None else f"{unit.text(score.minutes)} {unit.name}"
-    ) + (" (rehearsal)" if score.no_result else "")
 
 
 def _subtitle(report: Report) -> Safe:
     score = report.score
-    parts = ["Not an MLPerf result" if score.own else "MLPerf Training", score.rules_text]
-    parts += [f"{score.division} division"] if score.division else []
-    if not (set_id := report.described.get("set_id")):
-        return join(" · ".join(parts))
-    return join(" · ".join([*parts, ""]), tag("span", f"set {clean(set_id)}", class_="id"))
-
-
-def _key(report: Report) -> list[tuple[str, str]]:
-    score, result = report.score, report.score.rcp
-    batch = "–" if score.batch_size == -1 else clean(score.batch_size, 20)
-    pairs = [
-        ("runs", f"{len(score.runs)} of {score.runs_required}"),
-        ("olympic mean", report.unit.full(score.olympic_mean)),
-        ("normalisation factor", "–" if score.factor is None else f"{score.factor:.6f}"),
-        ("batch size", batch),
-        (
-            "RCP test",
-            "does not apply" if result is None else clean(result.verdict, 100),
-        ),
-        ("seeds", "all different" if score.seeds_ok else "check fails"),
-    ]
-    if (
-        result is not None
-        and result.point is not None
-        and result.submission_mean is not None
-        and result.submission_mean < 1e8
-    ):
-        pairs += [
-            ("samples to converge", plain(result.submission_mean)),
-            ("samples / reference", f"{result.submission_mean / result.point.mean:.3f}"),
-        ]
-    if report.target is not None:
-        pairs.append(
-            (
-                "target",
-                f"{report.metric} {'≤' if report.smaller_is_better else '≥'} {report.target:g}",
-            )
-        )
-    return pairs
+    text = f"{'Not an MLPerf result' if score.own else 'MLPerf Training'} · {about(score)}"
+    set_id = report.described.get("set_id")
+    return join(
+        text, *([" · ", tag("span", f"set {clean(set_id)}", class_="id")] if set_id else [])
+    )

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.score import score_source
 from orchestrator.mllog.slowness import pauses
-from orchestrator.mllog.source import file_names, find_source, natural
+from orchestrator.mllog.source import file_names, find_source
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
 from orchestrator.report.arithmetic import steps
 from orchestrator.report.model import CurvePoint, Gap, Report, Run, system_name
+from orchestrator.views.score import run_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from orchestrator.mllog.own import OwnRules
     from orchestrator.mllog.result import RunScore, Score
     from orchestrator.mllog.source import Source
@@ -124,18 +123,6 @@ def _of_set(source: Source) -> dict[str, Any]:
         # Last: the readers above note unusable files.
         "problems": tuple(map(str, evidence.findings)),
     }
-
-
-def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
-    """Return file name -> the run's number, if all differ, else the file name."""
-    digits = {
-        run.file: str(run.number if run.number is not None else natural(run.file)[1])
-        for run in runs
-    }
-    short = len(set(digits.values())) == len(runs) and all(
-        not text.startswith("-") for text in digits.values()
-    )
-    return digits if short else {run.file: run.file for run in runs}
 
 
 def _run(run: RunScore, label: str) -> Run:

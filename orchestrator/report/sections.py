@@ -10,7 +10,7 @@ from orchestrator.report import curves, rows
 from orchestrator.report.model import Report
 from orchestrator.report.nodes import attempts, nodes, startup
 from orchestrator.report.reading import thinned
-from orchestrator.views.figures import moment, plain
+from orchestrator.views.figures import plain
 from orchestrator.views.markup import Safe
 from orchestrator.views.parts import (
     Bullets,
@@ -24,6 +24,7 @@ from orchestrator.views.parts import (
     Steps,
     Table,
 )
+from orchestrator.views.score import run_table
 from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
@@ -57,25 +58,10 @@ def _figure(chart: Safe, caption: str, beside: Table) -> list[Part]:
 def times(report: Report) -> list[Part]:
     if not report.runs:
         return [Paragraph("No run has ended yet.")]
-    unit = report.unit
-    header = ("run", unit.name, "samples", "seed", "status", "use", "started", "file")
-    listed = [
-        (
-            run.label,
-            unit.text(run.minutes),
-            plain(run.samples),
-            run.seed or "–",
-            run.status or "no run_stop",
-            run.use_text + ("" if run.compliant else ", not compliant"),
-            moment(run.start_ms),
-            run.file,
-        )
-        for run in report.runs
-    ]
     chart = rows.times(report)
     caption = "The axis does not start at 0. Hollow marks are not part of the mean."
     drawn: list[Part] = [Figure(chart, caption)] if chart else []
-    return [*drawn, Table("Time to train of each run", header, listed, numeric=(1, 2))]
+    return [*drawn, run_table(report.score.runs)]
 
 
 def arithmetic(report: Report) -> list[Part]:

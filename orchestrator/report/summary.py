@@ -1,11 +1,21 @@
-"""A report in two sentences."""
+"""A report in two sentences, and its figures."""
 
 from __future__ import annotations
 
 from orchestrator.mllog.olympic import LOST
 from orchestrator.nodes.names import fold
 from orchestrator.report.model import Report
+from orchestrator.views import score as score_view
 from orchestrator.words import count
+
+
+def key_facts(report: Report) -> list[tuple[str, str]]:
+    """Return the figures of the score, and the target."""
+    pairs = score_view.key_facts(report.score, report.unit)
+    if report.target is not None:
+        bound = "≤" if report.smaller_is_better else "≥"
+        pairs.append(("target", f"{report.metric} {bound} {report.target:g}"))
+    return pairs
 
 
 def summary(report: Report) -> str:

@@ -1,2 +1,2 @@
-"""A set for people as one model: `parts.py`, rendered by `terminal.py`, `markdown.py` and the
-page's template."""
+"""A set for people as one model: `parts.py`, rendered by `terminal.py`, `markdown.py` and
+`page.py`."""

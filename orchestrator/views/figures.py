@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MISSING = "–"
+GROUPS = "\u202f"
+"""Between groups of three digits; a terminal shows none."""
 
 _LAST_MS = 253_402_300_799_000
 """The end of the year 9999."""
@@ -76,7 +78,7 @@ def plain(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     if (value == int(value) or abs(value) >= 1e5) and abs(value) < 1e15:
-        return f"{round(value):,}".replace(",", "\u202f")
+        return f"{round(value):,}".replace(",", GROUPS)
     return f"{value:.6g}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.views.figures import MISSING
+from orchestrator.views.figures import GROUPS, MISSING
 from orchestrator.views.parts import Cell
 from orchestrator.words import INDENT, NARROWEST, PIPE, Screen, cell, colour_of, folded, width_of
 
@@ -143,4 +143,4 @@ def _heading(name: str) -> str:
 
 def _text(value: object) -> str:
     text = cell(value.value if isinstance(value, Cell) else value)
-    return "-" if text == MISSING else text
+    return "-" if text == MISSING else text.replace(GROUPS, "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.result import USES, RunScore, Score
+from orchestrator.mllog.source import natural
+from orchestrator.views.figures import MISSING, Unit, moment, plain, unit_of_runs
 from orchestrator.views.parts import Bullets, Cell, Headline, Sentences, Table
 from orchestrator.words import cell, count, quoted, train_time
 
@@ -15,16 +18,17 @@ if TYPE_CHECKING:
 
 FEW_FINDINGS = 12
 """Findings next to a score; `score --compliance` lists all."""
+NO_SAMPLES = 1e8
+"""A larger mean of samples to converge is the referee's number for runs without convergence."""
 
 
-def score_parts(score: Score, beside: Sequence[str] = (), command: str = "") -> list[Part]:
-    """Return verdict, sentences `beside` it, runs, derivation, and the next `command`."""
-    # A rehearsal does not look like a result: neither green nor red.
-    tone = "" if score.no_result else "good" if score.valid else "bad"
+def score_parts(score: Score, against: Sequence[str] = (), command: str = "") -> list[Part]:
+    """Return verdict, sentences next to it (`against` published results), runs, derivation, and
+    the next `command`."""
     forecast = score.forecast["text"] if score.forecast else ()
     notes: list[str | Cell] = [f"note: {note}" for note in score.notes]
     return [
-        Headline(score.verdict, tone, [*beside, score.directory, _about(score)]),
+        verdict(score, [*against, score.directory, about(score)]),
         run_table(score.runs),
         Sentences([*_unscored(score), *_arithmetic(score)]),
         Bullets(_findings(score), "findings"),
@@ -34,37 +38,75 @@ def score_parts(score: Score, beside: Sequence[str] = (), command: str = "") -> 
     ]
 
 
-def _about(score: Score) -> str:
+def verdict(score: Score, under: Sequence[str] = ()) -> Headline:
+    """Return the verdict with sentences `under` it. A rehearsal looks neither good nor bad."""
+    tone = "" if score.no_result else "good" if score.valid else "bad"
+    return Headline(score.verdict, tone, under)
+
+
+def about(score: Score) -> str:
+    """Return benchmark, rules, division and batch size."""
     batch = number(None if score.batch_size == -1 else score.batch_size)
     division = f"{score.division} division" if score.division else ""
     what = [str(score.benchmark), score.rules_text, division]
     return " · ".join([*filter(None, what), f"batch size {batch}"])
 
 
+def key_facts(score: Score, unit: Unit) -> list[tuple[str, str]]:
+    """Return the figures of a score by name, times in `unit`."""
+    result = score.rcp
+    pairs = [
+        ("runs", f"{len(score.runs)} of {score.runs_required}"),
+        ("olympic mean", unit.full(score.olympic_mean)),
+        ("normalisation factor", MISSING if score.factor is None else f"{score.factor:.6f}"),
+        ("batch size", MISSING if score.batch_size == -1 else str(score.batch_size)),
+        ("RCP test", result.verdict if result else "does not apply"),
+        ("seeds", "all different" if score.seeds_ok else "check fails"),
+    ]
+    mean = result.submission_mean if result else None
+    if result and result.point and mean is not None and mean < NO_SAMPLES:
+        pairs += [
+            ("samples to converge", plain(mean)),
+            ("samples / reference", f"{mean / result.point.mean:.3f}"),
+        ]
+    return pairs
+
+
 def run_table(runs: Sequence[RunScore]) -> Table:
+    labels = run_labels(runs)
+    unit = unit_of_runs(finite(run.minutes) for run in runs)
     return Table(
-        "Runs",
-        ("file", "status", "time to train", "samples", "seed", "use"),
-        [_row(run) for run in runs],
+        "Time to train of each run",
+        ("run", "status", "time to train", "samples", "seed", "use", "started", "file"),
+        [[labels[run.file], *_row(run, unit), run.file] for run in runs],
         numeric=(2, 3, 4),
         states=(1,),
-        leave=("seed",),
+        leave=("started", "seed", "file"),
     )
 
 
-def _row(run: RunScore) -> list[str]:
-    status = str(run.status) if run.status is not None else "no run_stop"
-    remark = "" if run.use == "counted" else USES.get(run.use, run.use)
-    if not run.compliant and run.use != "bad":
-        remark = "not compliant"
+def _row(run: RunScore, unit: Unit) -> list[str]:
+    doubt = ", not compliant" if not run.compliant and run.use != "bad" else ""
     return [
-        run.file,
-        status,
-        train_time(run.minutes),
-        number(run.samples),
-        number(run.seed),
-        remark,
+        "no run_stop" if run.status is None else str(run.status),
+        unit.full(finite(run.minutes)),
+        plain(finite(run.samples)),
+        MISSING if run.seed is None else number(run.seed),
+        USES.get(run.use, run.use) + doubt,
+        moment(run.start),
     ]
+
+
+def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
+    """Return file name -> the run's number, if all differ, else the file name."""
+    digits = {
+        run.file: str(run.number if run.number is not None else natural(run.file)[1])
+        for run in runs
+    }
+    short = len(set(digits.values())) == len(runs) and all(
+        not text.startswith("-") for text in digits.values()
+    )
+    return digits if short else {run.file: run.file for run in runs}
 
 
 def number(value: Any, digits: int = 0) -> str:

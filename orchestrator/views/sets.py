@@ -10,10 +10,11 @@ from orchestrator.views.parts import Table
 from orchestrator.words import duration, train_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from orchestrator.evidence.events import SetAside
     from orchestrator.evidence.picture import RunPicture, SetPicture
+    from orchestrator.onnode.kernel.records import SetRecord
     from orchestrator.published import PublishedResult
 
 
@@ -112,6 +113,45 @@ def rehearsal_fact(picture: SetPicture) -> list[tuple[str, str]]:
     return [("rehearsal", f"not a result: {why}")] if why else []
 
 
+def state_facts(
+    picture: SetPicture, sign: Callable[[str], str] = lambda state: state
+) -> list[tuple[str, str]]:
+    """Return the state with its meaning; without a sign for a rehearsal, after that fact."""
+    state = picture.state if picture.no_result else sign(picture.state)
+    return [*rehearsal_fact(picture), ("state", f"{state}: {picture.meaning}")]
+
+
+def image_fact(picture: SetPicture) -> list[tuple[str, str]]:
+    return [("image", picture.pulling)] if picture.pulling else []
+
+
+def score_fact(picture: SetPicture) -> tuple[str, str]:
+    """Return the mean of the runs, by its name."""
+    score = train_time(picture.score_so_far)
+    return ("olympic mean", score) if picture.state == "complete" else ("score", f"{score} so far")
+
+
+def warning_facts(picture: SetPicture) -> list[tuple[str, str]]:
+    warnings = [("warning", warning) for warning in picture.warnings]
+    return [*warnings, *(("damaged", str(finding)) for finding in picture.findings)]
+
+
+def size_text(record: SetRecord) -> str:
+    """Return `8 x 8 GPUs`."""
+    return f"{record.nodes} x {record.each}"
+
+
+def beat_text(entry: PublishedResult) -> str:
+    """Return `74.44 min (AMD, round 6.0)`."""
+    return f"{entry.minutes:.2f} min ({entry.submitter}, round {entry.round})"
+
+
+def elapsed_text(picture: SetPicture, so_far: str = "") -> str:
+    """Return `2h29m, of which 1m50s in jobs`; the latter only with a pause between jobs."""
+    in_jobs = f", of which {duration(picture.in_jobs_s)} in jobs" if picture.idle_ms >= 1000 else ""
+    return f"{duration(picture.elapsed_s)}{so_far}{in_jobs}"
+
+
 def score_name(picture: SetPicture) -> str:
     """Name the mean of the runs: of a complete set it is no estimate."""
     return "olympic mean" if picture.state == "complete" else "score so far"
@@ -137,12 +177,6 @@ def left_text(picture: SetPicture, now_s: float | None = None) -> str:
     return (
         f"about {duration(left)}, until {time.strftime(f'{day}%H:%M', time.localtime(now + left))}"
     )
-
-
-def in_jobs_text(picture: SetPicture) -> str:
-    """Return `, of which 1m50s in jobs`; "" without a pause between jobs."""
-    between = picture.idle_ms >= 1000
-    return f", of which {duration(picture.in_jobs_s)} in jobs" if between else ""
 
 
 def now_text(picture: SetPicture) -> str:
@@ -213,26 +247,22 @@ def aside_text(aside: SetAside) -> str:
 
 
 def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, str]]:
-    """Return the facts of a set. `score_command` prints the score of a complete set."""
+    """Return the facts of a set. `score_command`, if any, prints the score of a complete
+    set."""
     from orchestrator.nodes.names import fold
 
     record = picture.record
-    pairs = rehearsal_fact(picture)
-    pairs += [("name", picture.record.label)] if picture.record and picture.record.label else []
-    pairs += [
-        ("set", str(picture.root)),
-        ("state", f"{picture.state}: {picture.meaning}"),
-    ]
+    *rehearsal, state = state_facts(picture)
+    name = [("name", record.label)] if record and record.label else []
+    pairs = [*rehearsal, *name, ("set", str(picture.root)), state]
     if record is not None:
         bound = "<=" if record.target_is_upper_bound else ">="
         target = "" if record.target is None else f", {record.metric} {bound} {record.target:g}"
         pairs += [
             ("runs", f"{record.system} {record.workload} (round {record.round}{target})"),
-            ("nodes", f"{record.nodes} x {record.each}, engine {record.engine}"),
+            ("nodes", f"{size_text(record)}, engine {record.engine}"),
         ]
-    pairs.append(("job", job_text(picture)))
-    if picture.pulling:
-        pairs.append(("image", picture.pulling))
+    pairs += [("job", job_text(picture)), *image_fact(picture)]
     alone = len(picture.going) < 2
     for run in picture.going:
         each = replace(
@@ -242,7 +272,7 @@ def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, st
         age = f"; {run.age}" if run.age else ""
         pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}{age}"))
     if picture.started_ms:
-        pairs.append(("elapsed", duration(picture.elapsed_s) + in_jobs_text(picture)))
+        pairs.append(("elapsed", elapsed_text(picture)))
     if left := left_text(picture):
         pairs.append(("left", left))
     pairs += [
@@ -250,19 +280,13 @@ def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, st
         for run in picture.late[:1]
     ]
     if picture.score_so_far is not None:
-        score = train_time(picture.score_so_far)
+        title, score = score_fact(picture)
+        more = ": mean of the good runs without fastest and slowest"
         if picture.state == "complete":
-            pairs.append(("olympic mean", f"{score} (the score: {score_command})"))
-        else:
-            meaning = "mean of the good runs without fastest and slowest"
-            pairs.append(("score", f"{score} so far: {meaning}"))
-    pairs += [
-        ("to beat", f"{each.minutes:.2f} min ({each.submitter}, round {each.round})")
-        for each in published(picture)
-    ]
+            more = f" (the score: {score_command})" if score_command else ""
+        pairs.append((title, score + more))
+    pairs += [("to beat", beat_text(entry)) for entry in published(picture)]
     if picture.spares:
         pairs.append(("spares", f"{fold(picture.spares)} ({len(picture.spares)} waiting)"))
     pairs += [("excluded", aside_text(aside)) for aside in picture.set_aside]
-    pairs += [("warning", warning) for warning in picture.warnings]
-    pairs += [("damaged", str(finding)) for finding in picture.findings]
-    return pairs
+    return [*pairs, *warning_facts(picture)]

@@ -256,7 +256,7 @@ def test_differing_values_are_whole(tmp_path: Path, capsys: pytest.CaptureFixtur
         (root / "environment.sh").write_text(f'declare -x EXTRA="{value}"\n')
     assert main(["compare", str(a), str(b)]) == 0
     assert f"EXTRA  {values[0]}  {values[1]}" in re.sub("  +", "  ", capsys.readouterr().out)
-    parts = comparison_parts(compare(side(a), side(b)))
+    parts = comparison_parts([compare(side(a), side(b))])
     shown = lines(parts, Screen(60))
     first = shown.index(next(line for line in shown if line.startswith("EXTRA")))
     columns = [line.ljust(60) for line in shown[first : first + 15]]
@@ -420,3 +420,25 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     assert main(["compare", published, str(a)]) == 0
     assert (tmp_path / "x.txt").read_text() == capsys.readouterr().out
+
+
+def test_page_and_terminal_compare_several_sides_in_one_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = ["5.1/llama2_70b_lora/MI355X_1x8x1", str(sets.MI355X), str(sets.MI325X)]
+    assert main(["compare", *names]) == 0
+    text = capsys.readouterr().out
+    assert main(["compare", *names, "--format", "html", "-o", "-"]) == 0
+    html = capsys.readouterr().out
+    assert text.count("SIDE  ") == html.count("<caption>What is compared</caption>") == 1
+    assert [line[:5] for line in text.splitlines() if " / A " in line] == ["B / A", "C / A"]
+    for row in (
+        ("B", "10.185 min", "5.2084", "3168", "10", "logs, round 5.1.0"),
+        ("C / A", "2.0677"),
+    ):
+        assert "  ".join(row) in re.sub("  +", "  ", text)
+        first, *others = (value.replace("3168", "3\u202f168") for value in row)
+        assert f'<th scope="row">{first}</th><td class="num">{others[0]}</td>' in html
+        assert all(f">{value}</td>" in html for value in others)
+    assert text.startswith("B: reproduced: ") and "\nC: not reproduced: " in text
+    assert "C takes 206.68 % of A's time" in text and "C takes 206.68 % of A&#39;s time" in html

@@ -22,6 +22,7 @@ from orchestrator.report.page import page
 from orchestrator.report.reading import read_report
 from orchestrator.submission.package import Options, make_package
 from orchestrator.submission.refusal import Refused
+from orchestrator.views.notebook import for_notebook
 from orchestrator.views.score import score_parts
 from orchestrator.views.sets import describe, headline, set_table
 from orchestrator.views.terminal import lines as part_lines
@@ -84,9 +85,9 @@ def test_the_report_of_a_stand_in_has_a_headline_of_its_own(
     published: Path, stand_in: Path
 ) -> None:
     real, small = page(read_report(str(published))), page(read_report(str(stand_in)))
-    assert "✓ Valid score" in real and '<div class="verdict">' in real
-    assert "Rehearsal – not a result: a small stand-in workload ran" in small
-    assert "✓ Valid score" not in small and '<div class="verdict rehearsal">' in small
+    assert "✓ valid score</div>" in real and '<div class="verdict yes">' in real
+    assert '<div class="word">rehearsal, not a result (a small stand-in workload ran): ' in small
+    assert "✓ valid score" not in small and '<div class="verdict rehearsal">' in small
     assert "A rehearsal, not a result: a small stand-in workload ran." in small
     assert "rehearsal, not a result" in markdown(read_report(str(stand_in)))
 
@@ -127,11 +128,11 @@ def test_every_view_of_a_set_says_first_that_it_is_no_result(
     fact = "not a result: a small stand-in workload ran"
     assert describe(small)[0] == ("rehearsal", fact)
     assert headline(small).startswith("rehearsal  complete  ")
-    assert "rehearsal" in small._repr_html_()
+    assert "rehearsal" in for_notebook(small)._repr_html_()
     assert (as_json(small)["stand_in"], as_json(small)["rehearsal"]) == (True, False)
     screen = one_set(small, COLOURS, 24)
     assert fact in screen[1] and "✓" not in screen[2] and "complete" in screen[2]
-    for text in (str(describe(real)), headline(real), real._repr_html_()):
+    for text in (str(describe(real)), headline(real), for_notebook(real)._repr_html_()):
         assert "rehearsal" not in text
     assert as_json(real)["stand_in"] is False and "✓ complete" in one_set(real, COLOURS, 24)[1]
 

@@ -7,9 +7,9 @@ from typing import get_args
 import pytest
 
 from orchestrator.frozen import Frozen
-from orchestrator.report.page import render
 from orchestrator.views import markdown, parts
 from orchestrator.views.markup import Safe
+from orchestrator.views.page import render
 from orchestrator.views.parts import (
     Bullets,
     Cell,

@@ -1,0 +1,40 @@
+"""Parts as HTML, by the templates in templates/report/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.resources import data_dir
+from orchestrator.views.markup import LONGEST, Safe, clean
+from orchestrator.views.parts import Part
+
+MOST_OF_A_LINE = 12_000
+"""Characters of a line of the arithmetic."""
+
+
+def render(template: str, **values: object) -> str:
+    """Render a template. Values except markup are cleaned and escaped: logs are hostile input."""
+    from orchestrator import __version__
+    from orchestrator.jinja import environment
+
+    folder = data_dir("templates") / "report"
+    made = environment(
+        folder,
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
+    )
+    made.filters["pieces"] = _pieces
+    css = (folder / "page.css").read_text(encoding="utf-8").strip()
+    return made.get_template(template).render(css=Safe(css), version=__version__, **values)
+
+
+def rendered(parts: Iterable[Part]) -> str:
+    """Return the parts as an element for a page of others, such as a notebook."""
+    return render("fragment.html.j2", parts=list(parts))
+
+
+def _pieces(line: str) -> list[str]:
+    """Cut a line into pieces no longer than a value may be."""
+    return [
+        line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
+    ]
