@@ -223,7 +223,7 @@ class _Evidence:
     def _gpu_activity(self, pid: int) -> str:
         """As KFD reports it. A looping rank leaves its GPU idle while its peers spin in a
         collective."""
-        stats = f"{self._node.sys}/class/kfd/kfd/proc/{pid}"
+        stats = f"{self._node.host_sys}/class/kfd/kfd/proc/{pid}"
         units = [
             first_line(f"{stats}/{gpu}/cu_occupancy")
             for gpu in entries(stats)

@@ -17,6 +17,7 @@ from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
+from ..kernel.system import Inventory
 from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
@@ -42,7 +43,12 @@ same text."""
 
 class Node(NamedTuple):
     """A node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals; `channels`: the
-    parent of folders shared with containers."""
+    parent of folders shared with containers.
+
+    Interfaces and processes are below `sys` and `proc`, everything about the hardware below
+    `host_sys` and `host_proc`: a rehearsal that replaces `root` alone has its own hardware, but the
+    runs' real processes.
+    """
 
     name: str
     settings: Settings
@@ -55,6 +61,19 @@ class Node(NamedTuple):
     dev: str
     run: str
     channels: str
+
+    @property
+    def host_sys(self) -> str:
+        return f"{self.root}/sys" if self.sys == "/sys" else self.sys
+
+    @property
+    def host_proc(self) -> str:
+        return f"{self.root}/proc" if self.proc == "/proc" else self.proc
+
+    def inventory(self) -> Inventory:
+        """Return an inventory that reads anew: between two runs a driver can be reloaded and a GPU
+        lost."""
+        return Inventory(self.root, self.host_sys, self.host_proc)
 
     @property
     def folder(self) -> Path:

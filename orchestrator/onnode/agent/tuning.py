@@ -279,7 +279,7 @@ class Tuning:
     def drop_caches(self) -> tuple[int, int]:
         """Drop page cache, dentries and inodes; return droppable KiB before and after. Raises
         Failed."""
-        before, file = self._droppable(), f"{self._node.root}/proc/sys/vm/drop_caches"
+        before, file = self._droppable(), f"{self._node.host_proc}/sys/vm/drop_caches"
         argv = [
             *self._node.settings.sudo,
             "bash",
@@ -295,7 +295,7 @@ class Tuning:
 
     def _droppable(self) -> int:
         """KiB of page cache without shared memory, and of the kernel's caches."""
-        rows = (line.split() for line in lines(f"{self._node.root}/proc/meminfo", 1 << 14))
+        rows = (line.split() for line in lines(f"{self._node.host_proc}/meminfo", 1 << 14))
         amounts = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
         signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
         return sum(sign * amounts.get(name, 0) for name, sign in signs.items())
