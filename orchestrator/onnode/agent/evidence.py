@@ -15,8 +15,7 @@ from shlex import join
 from typing import NamedTuple
 
 from ..kernel.records import write_bytes
-from ..kernel.regular import open_regular, read_bytes
-from ..kernel.settings_file import declared
+from ..kernel.regular import open_regular
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
 from .executor import Executor
@@ -237,8 +236,7 @@ class _Evidence:
     def _collectives(self) -> None:
         """Keep the end of RCCL's log, and torch's flight records, if on."""
         with contextlib.suppress(OSError):
-            text = read_bytes(self._node.layout.environment).decode("utf-8", "surrogateescape")
-            values = declared(text)
+            values = self._node.run_variables()
             if pattern := values.get("NCCL_DEBUG_FILE", ""):
                 names = re.sub("%[a-z]", "*", pattern)
                 self._say("RCCL", self._executor.command(["sh", "-c", _TAILS, "sh", names]))

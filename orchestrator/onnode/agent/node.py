@@ -16,7 +16,7 @@ from ..kernel.layout import Layout
 from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
-from ..kernel.settings_file import rehearsed
+from ..kernel.settings_file import declared, rehearsed
 from ..kernel.system import Inventory
 from .hidden import hidden
 
@@ -110,6 +110,11 @@ class Node(NamedTuple):
     def shared_results(self) -> str:
         """The folder of `results` in the set."""
         return str(self.folder / "scratch")
+
+    def run_variables(self) -> dict[str, str]:
+        """Return the variables of environment.sh, not checked against its hash. Raises OSError."""
+        text = read_bytes(self.layout.environment)
+        return declared(text.decode("utf-8", "surrogateescape"))
 
     @property
     def hold_log(self) -> Path:
