@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -18,6 +17,7 @@ from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import declared, rehearsed
 from ..kernel.system import Inventory
+from ..kernel.world import log, now_ms
 from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
@@ -140,8 +140,7 @@ class Node(NamedTuple):
         say(self.name, word, *fields)
 
     def log(self, text: str) -> None:
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: node {self.name}: {text}\n"
-        _write(2, line.encode("utf-8", "backslashreplace"))
+        log(now_ms(), f"node {self.name}: {text}")
 
 
 class EngineState(NamedTuple):
@@ -219,12 +218,9 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
 def say(node: str, word: str, *fields: str | int) -> None:
     """Write a line to the loop."""
     detail = UNIT.join(str(field).translate(UNSHOWN) for field in fields)
-    _write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
-
-
-def _write(fd: int, line: bytes) -> None:
+    line = f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n"
     with contextlib.suppress(OSError):  # without a reader the input ends, too
-        os.write(fd, line)
+        os.write(1, line)
 
 
 def host_environment() -> dict[str, str]:

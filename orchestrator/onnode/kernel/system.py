@@ -89,7 +89,7 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 class Inventory:
-    """Versions and devices of the host with these file systems, read when first used; unknown: ""."""
+    """Versions and devices of the host with these file systems, each read once. Unknown: ""."""
 
     def __init__(self, root: str, sys: str, proc: str) -> None:
         self.root, self.sys, self.proc = root, sys, proc
