@@ -19,7 +19,7 @@ from ..kernel.regular import open_regular
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
 from .executor import Executor
-from .launch import RunRequest
+from .launch import SLURM, RunRequest
 from .node import Node, shortened
 from .tools import Smi
 
@@ -31,7 +31,7 @@ _FEW_SWITCHES = 100
 _MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
 _NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
-_RANK = re.compile(rb"\0(?:RANK|SLURM_PROCID)=([0-9]{1,6})\0")
+_RANK = re.compile(rb"\0(?:RANK|%s)=([0-9]{1,6})\0" % SLURM["rank"].encode())
 _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<frozen")
 _GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
 _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"

@@ -40,7 +40,7 @@ _GPU = {
     "performance_level": "power_dpm_force_performance_level",
 }
 _LONGEST = 600
-"""Bytes of a fact: several share a line that srun keeps whole."""
+"""Bytes of a fact: several share a line to the loop (node.py has its length)."""
 _NO_DISKS = re.compile("(?:loop|ram|zram|dm-|md|sr|fd|nbd|drbd|rbd).*")
 _LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 

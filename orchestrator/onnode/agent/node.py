@@ -16,14 +16,14 @@ from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import declared, rehearsed
-from ..kernel.system import Inventory
+from ..kernel.system import Inventory, step_node
 from ..kernel.world import log, now_ms
 from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """Prints torchrun's host name; its limit in seconds, since it asks the name service."""
 ENVIRONMENT_SHA256 = "ORCH_ENVIRONMENT_SHA256"
-_LINE_BYTES = 960  # srun keeps shorter lines whole
+_LINE_BYTES = 960  # a longer line can reach the loop cut (kernel/events.py)
 _KEPT = (
     "PATH",
     "HOME",
@@ -171,7 +171,7 @@ def removal(node: Node, container: str) -> list[list[str]]:
 def own_name() -> str:
     return (
         os.environ.get("ORCH_NODE")
-        or os.environ.get("SLURMD_NODENAME")
+        or step_node(os.environ)
         or os.uname().nodename.split(".")[0]
     )
 

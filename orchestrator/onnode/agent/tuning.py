@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from ..kernel.events import number
-from ..kernel.system import lines
+from ..kernel.system import job_end_s, lines
 from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 
@@ -171,7 +171,7 @@ class Tuning:
         return (self._node.last_words() or unclear) if status else unclear
 
     def _argv(self, action: str) -> list[str]:
-        end = number(os.environ.get("SLURM_JOB_END_TIME", ""))
+        end = job_end_s(os.environ)
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
             # The job's end bounds the settings in any case.
@@ -250,7 +250,7 @@ class Tuning:
         self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
 
     def report_facts(self, image: str) -> None:
-        """Report changed facts, in pieces: srun cuts long lines."""
+        """Report changed facts, in pieces that fit a line to the loop."""
         from .facts import collect
 
         facts = collect(

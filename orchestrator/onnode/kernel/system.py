@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -179,6 +179,17 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
     if status == 0:
         return text.strip()
     return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"
+
+
+def job_end_s(environment: Mapping[str, str]) -> int | None:
+    """Return the end of Slurm's job in Unix seconds; None if unknown."""
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    return int(end) if re.fullmatch("[0-9]{1,15}", end) else None
+
+
+def step_node(environment: Mapping[str, str]) -> str:
+    """Return the node of Slurm's step, or ""."""
+    return environment.get("SLURMD_NODENAME", "")
 
 
 def comment(shown: str) -> str:
