@@ -169,11 +169,7 @@ def removal(node: Node, container: str) -> list[list[str]]:
 
 
 def own_name() -> str:
-    return (
-        os.environ.get("ORCH_NODE")
-        or step_node(os.environ)
-        or os.uname().nodename.split(".")[0]
-    )
+    return os.environ.get("ORCH_NODE") or step_node(os.environ) or os.uname().nodename.split(".")[0]
 
 
 def this_node(program: Program, settings: Settings) -> Node:
