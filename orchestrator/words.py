@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from functools import cache
 from math import isfinite
 
@@ -200,6 +201,15 @@ def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[st
 
 
 # ---- times ----
+
+
+def local_time(unix_s: float | None = None, form: str = "%H:%M:%S") -> str:
+    """Return a time on the user's clock; None: now. `form`: as for time.strftime."""
+    return time.strftime(form, time.localtime(unix_s))
+
+
+def utc_time(unix_s: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    return time.strftime(f"{form} UTC", time.gmtime(unix_s))
 
 
 def minutes(value: float | None, missing: str = "-") -> str:

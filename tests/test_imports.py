@@ -428,10 +428,12 @@ def test_the_rooms_of_a_bundle_know_only_what_is_below(room: str) -> None:
 SLURM_TEXT = re.compile(r"\b(srun|scontrol|squeue|sinfo|slurmd|slurmstepd|SLURMD?_\w+)\b")
 """Slurm's programs and variables. `sbatch` and `scancel` are words for people."""
 NAMES_SLURM = {
-    "kernel/system.py",  # asks for the state of a job
+    "kernel/system.py",  # a job's state, end and node
     "kernel/events.py",  # why lines are short
     "kernel/beat.py",  # why a node needs a sign of life
     "loop/slurm.py",
+    "agent/launch.py",  # variables that images read
+    "agent/host.py",  # a remedy: slurmd's limits
 }
 
 
@@ -439,7 +441,7 @@ def test_slurm_is_named_in_its_own_modules_alone() -> None:
     folder = PACKAGE / "onnode"
     wrong = [
         f"{name}: {match.group()}"
-        for room in ("kernel", "policy", "set", "loop")
+        for room in ("kernel", "policy", "set", "loop", "agent")
         for path in sorted((folder / room).glob("*.py"))
         for match in SLURM_TEXT.finditer(path.read_text())
         if (name := str(path.relative_to(folder))) not in NAMES_SLURM

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 
 from orchestrator import __version__
 from orchestrator.cli.debug import without_login, without_values
 from orchestrator.trust import others
+from orchestrator.words import local_time
 
 LONGEST = 200_000
 """Characters of a traceback in the file."""
@@ -34,7 +34,7 @@ def explained(args: list[str], error: Exception) -> tuple[str, str]:
 
 
 def _write(args: list[str], error: Exception) -> Path:
-    name = f"defect-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
+    name = f"defect-{local_time(form='%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
     system = " ".join(os.uname()[::2])
     lines = [
         f"orchestrator {__version__}, Python {sys.version.split()[0]}, {system}",

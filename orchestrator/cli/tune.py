@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,7 +46,7 @@ from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.views.parts import Table
-from orchestrator.words import count
+from orchestrator.words import count, local_time
 
 if TYPE_CHECKING:
     from orchestrator.evidence.starts import AttemptStart
@@ -372,7 +371,7 @@ def _held_until(owner: dict[str, object]) -> str:
     """Return the end of an owner's hold: of its process, at a time, or by hand."""
     ends = [f"while process {owner['pid']} lives"] if owner["pid"] else []
     if isinstance(until := owner["until"], int) and until:
-        ends.append(f"until {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(until))}")
+        ends.append(f"until {local_time(until, '%Y-%m-%d %H:%M:%S')}")
     return ", at most ".join(ends) or "until `tune revert`"
 
 

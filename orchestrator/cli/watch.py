@@ -38,7 +38,7 @@ from orchestrator.cli.output import (
     screen,
 )
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import facts, quoted
+from orchestrator.words import facts, local_time, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,7 +166,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
     for picture in pictures:
         for exclusion in picture.set_aside[aside:]:
             print(
-                f"{time.strftime('%H:%M:%S')}  excluded {cell(aside_text(exclusion))}",
+                f"{local_time()}  excluded {cell(aside_text(exclusion))}",
                 file=out,
                 flush=True,
             )
@@ -175,7 +175,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
         if line != before:
             left = left_text(picture)
             print(
-                f"{time.strftime('%H:%M:%S')}  {cell(line)}" + (f"  {left}" if left else ""),
+                f"{local_time()}  {cell(line)}" + (f"  {left}" if left else ""),
                 file=out,
                 flush=True,
             )
@@ -206,7 +206,7 @@ class Changes:
         if self._as_json:
             print_json("set", document, indent=None)
         else:
-            print(f"{time.strftime('%H:%M:%S')}  {cell(picture.set_id)}  {lasting}", flush=True)
+            print(f"{local_time()}  {cell(picture.set_id)}  {lasting}", flush=True)
 
 
 def _lasting(document: dict[str, Any]) -> dict[str, Any]:
@@ -387,8 +387,7 @@ def _telling(line: bytes) -> str:
         except RecursionError:
             break
         with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
-            clock = time.localtime(record["time_ms"] / 1000)
-            texts.insert(0, time.strftime("%H:%M:%S", clock))
+            texts.insert(0, local_time(record["time_ms"] / 1000))
         return "  ".join(texts)
     return line.decode("utf-8", "replace")
 

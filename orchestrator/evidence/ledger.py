@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ from orchestrator.onnode.kernel.regular import open_regular, read_bytes
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
 from orchestrator.scheduler.advice import SCHEDULER
-from orchestrator.words import count
+from orchestrator.words import count, utc_time
 
 CLOCK_STEP_MS = 86_400_000
 OUTPUT_BYTES = 64 << 10
@@ -214,7 +213,7 @@ def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
 def _utc(time_ms: int) -> str:
     """Return a time to the minute, or a number outside any calendar."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(time_ms / 1000))
+        return utc_time(time_ms / 1000, "%Y-%m-%d %H:%M")
     except (OverflowError, ValueError, OSError):
         return f"{time_ms} ms"
 

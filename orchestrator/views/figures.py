@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 from orchestrator import words
 from orchestrator.frozen import Frozen
@@ -86,7 +85,7 @@ def moment(value: Any) -> str:
     """Return `2025-05-01 12:30:00 UTC` for Unix milliseconds; a dash for other values."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LAST_MS:
         return MISSING
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(value / 1000))
+    return words.utc_time(value / 1000)
 
 
 def date(value: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.views.parts import Table
-from orchestrator.words import duration, train_time
+from orchestrator.words import duration, local_time, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,9 +174,7 @@ def left_text(picture: SetPicture, now_s: float | None = None) -> str:
         return "about to end"
     now = time.time() if now_s is None else now_s
     day = "" if left < 43_200 else "%a " if left < 518_400 else "%Y-%m-%d "
-    return (
-        f"about {duration(left)}, until {time.strftime(f'{day}%H:%M', time.localtime(now + left))}"
-    )
+    return f"about {duration(left)}, until {local_time(now + left, f'{day}%H:%M')}"
 
 
 def now_text(picture: SetPicture) -> str:

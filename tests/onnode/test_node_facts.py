@@ -13,16 +13,19 @@ from orchestrator.onnode.kernel.settings import Settings
 GPUS = "sys/bus/pci/drivers/amdgpu"
 
 
-def facts(root: Path, files: dict[str, str], **knobs: str) -> dict[str, str]:
+def put(root: Path, files: dict[str, str]) -> None:
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text + "\n")
+
+
+def a_node(root: Path) -> Node:
     empty = {
         item.name: {"int": 0, "str": ""}.get(str(item.type), ())
         for item in fields(Settings)
         if item.name != "data"
     }
-    node = Node(
+    return Node(
         "n1",
         Settings(**empty),
         root,
@@ -35,7 +38,11 @@ def facts(root: Path, files: dict[str, str], **knobs: str) -> dict[str, str]:
         "/run",
         "/tmp",
     )  # type: ignore[arg-type]
-    return dict(one.split("=", 1) for one in collect(node, "sha256:1", knobs))
+
+
+def facts(root: Path, files: dict[str, str], **knobs: str) -> dict[str, str]:
+    put(root, files)
+    return dict(one.split("=", 1) for one in collect(a_node(root), "sha256:1", knobs))
 
 
 def test_a_host_without_anything_has_no_devices(tmp_path: Path) -> None:
@@ -95,3 +102,23 @@ def test_values_of_several_devices_once_each_in_their_order(tmp_path: Path) -> N
 def test_a_fact_is_one_short_line(tmp_path: Path) -> None:
     found = facts(tmp_path, {"opt/rocm/.info/version": "7\t2 " + "x" * 9999})
     assert found["rocm"].startswith("7 2 x") and len(found["rocm"]) == 600 - len("rocm=")
+
+
+def test_a_folder_that_replaces_sys_or_proc_wins_over_the_root(tmp_path: Path) -> None:
+    """For facts, hardware and checks alike."""
+    put(tmp_path, {"sys/module/amdgpu/version": "6.1", "proc/sys/kernel/osrelease": "6.8.0"})
+    put(tmp_path / "other", {"module/amdgpu/version": "6.2", "sys/kernel/osrelease": "6.9.0"})
+    node, other = a_node(tmp_path), str(tmp_path / "other")
+    assert (node.inventory().driver, node.inventory().kernel) == ("6.1", "6.8.0")
+    node = node._replace(sys=other, proc=other)
+    assert (node.inventory().driver, node.inventory().kernel) == ("6.2", "6.9.0")
+    assert {"driver=6.2", "kernel=6.9.0"} <= set(collect(node, "sha256:1", {}))
+
+
+def test_an_inventory_reads_a_value_once_and_the_next_reads_anew(tmp_path: Path) -> None:
+    node, version = a_node(tmp_path), "sys/module/amdgpu/version"
+    put(tmp_path, {version: "6.1"})
+    before = node.inventory()
+    assert before.driver == "6.1"
+    put(tmp_path, {version: "6.2"})
+    assert (before.driver, node.inventory().driver) == ("6.1", "6.2")

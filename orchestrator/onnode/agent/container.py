@@ -412,8 +412,8 @@ class ContainerExecutor(Executor):
             return
         if not self.gone:
             self._client.process.kill()
-        # A client that ended between `create` and `start` (scancel reaches it, too) leaves a
-        # container that never runs; the engine may still be creating it.
+        # A client that ended between `create` and `start` (a cancellation reaches it, too)
+        # leaves a container that never runs; the engine may still be creating it.
         for tries in range(1 if self._up else 3):
             self._waiting.wait(lambda: False, 0.3 if tries else 0)
             remove(self._node, self._name, self._waiting)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from ..kernel import records
 from ..kernel.events import number
-from ..kernel.system import Inventory, entries, first_line, lines, names
+from ..kernel.system import NIC_FIRMWARE, VBIOS, Inventory, entries, first_line, lines, names
 from .node import Node, shortened
 
 Pairs = Iterator[tuple[str, str]]
@@ -32,7 +32,7 @@ _GPU = {
     "model": "device",
     "board": "subsystem_device",
     "product": "product_name",
-    "vbios": "vbios_version",
+    "vbios": VBIOS,
     "link_speed": "current_link_speed",
     "link_width": "current_link_width",
     "compute_partition": "current_compute_partition",
@@ -40,15 +40,15 @@ _GPU = {
     "performance_level": "power_dpm_force_performance_level",
 }
 _LONGEST = 600
-"""Bytes of a fact: several share a line that srun keeps whole."""
+"""Bytes of a fact: several share a line to the loop (node.py has its length)."""
 _NO_DISKS = re.compile("(?:loop|ram|zram|dm-|md|sr|fd|nbd|drbd|rbd).*")
 _LINK_SPEEDS = {"16": "PCIe 4.0", "32": "PCIe 5.0", "64": "PCIe 6.0"}
 
 
 def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
     """Return all readable facts. `knobs`: values by host setting."""
-    host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
-    pairs = [("image", image), *_host(node.root, host), *_gpus(host.gpus), *_nics(host.nics)]
+    host = node.inventory()
+    pairs = [("image", image), *_host(host), *_gpus(host.gpus), *_nics(host.nics)]
     facts = [f"{name}={value}" for name, value in pairs if value]
     return [
         shortened(fact, _LONGEST)
@@ -58,17 +58,15 @@ def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
 
 def write_hardware(node: Node) -> None:
     """Errors are only logged."""
-    sys = f"{node.root}/sys" if node.sys == "/sys" else node.sys
-    proc = f"{node.root}/proc" if node.proc == "/proc" else node.proc
-    host = Inventory(node.root, sys, proc)
+    host = node.inventory()
     parts = (
-        _processors(sys, proc),
-        _memory(sys, proc),
-        _storage(f"{sys}/block"),
-        _network(f"{sys}/class"),
+        _processors(host.sys, host.proc),
+        _memory(host.sys, host.proc),
+        _storage(f"{host.sys}/block"),
+        _network(f"{host.sys}/class"),
         _accelerators(host.gpus),
         _software(node, host),
-        _machine(sys, host),
+        _machine(host),
     )
     members = {name: value for part in parts for name, value in part if value}
     text = json.dumps({"schema": 1, "node": node.name, **members}) + "\n"
@@ -105,18 +103,18 @@ def _each(folders: list[str], file: str) -> str:
     )
 
 
-def _host(root: str, host: Inventory) -> Pairs:
+def _host(host: Inventory) -> Pairs:
     yield "kernel", host.kernel
-    if parameters := " ".join(lines(f"{root}/proc/cmdline", 1 << 16)).split():
+    if parameters := " ".join(lines(f"{host.proc}/cmdline", 1 << 16)).split():
         yield "kernel.words", " ".join(filter(_WORDS.fullmatch, parameters)) or "none"
-    processor = _processor(f"{root}/proc")
+    processor = _processor(host.proc)
     yield "cpu", processor.get("model name", "")
     yield "cpu.microcode", processor.get("microcode", "")
     yield "bios", host.bios
     yield "host.model", host.model
     yield "rocm", host.rocm
     yield "driver", host.driver
-    yield "driver.source", first_line(f"{root}/sys/module/amdgpu/srcversion")
+    yield "driver.source", first_line(f"{host.sys}/module/amdgpu/srcversion")
 
 
 def _gpus(gpus: list[str]) -> Pairs:
@@ -138,7 +136,7 @@ def _gpus(gpus: list[str]) -> Pairs:
 
 def _nics(nics: list[str]) -> Pairs:
     yield "nic.count", str(len(nics))
-    for name, file in (("type", "hca_type"), ("board", "board_id"), ("firmware", "fw_ver")):
+    for name, file in (("type", "hca_type"), ("board", "board_id"), ("firmware", NIC_FIRMWARE)):
         yield f"nic.{name}", _each(nics, file)
     ports = [f"{nic}/ports/{port}" for nic in nics for port in names(f"{nic}/ports")]
     for name in ("rate", "link_layer"):
@@ -259,7 +257,7 @@ def _accelerators(gpus: list[str]) -> Pairs:
 
 
 def _software(node: Node, host: Inventory) -> Pairs:
-    release = re.findall("(?m)^PRETTY_NAME=(.*)", "\n".join(lines(f"{node.root}/etc/os-release")))
+    release = re.findall("(?m)^PRETTY_NAME=(.*)", "\n".join(lines(f"{host.root}/etc/os-release")))
     system = re.sub("[\"']", "", release[-1]) if release else ""
     kernel = f", kernel {host.kernel}" if host.kernel else ""
     yield "operating_system", f"{system or 'Linux'}{kernel}"
@@ -273,8 +271,8 @@ def _software(node: Node, host: Inventory) -> Pairs:
     yield "other_software_stack", ", ".join(stack)
 
 
-def _machine(sys: str, host: Inventory) -> Pairs:
-    vendor = first_line(f"{sys}/class/dmi/id/sys_vendor")
+def _machine(host: Inventory) -> Pairs:
+    vendor = first_line(f"{host.sys}/class/dmi/id/sys_vendor")
     model = host.model if host.model.startswith(vendor) else f"{vendor} {host.model}".strip()
     bios = f"BIOS {host.bios}" if host.bios else ""
     yield "hw_notes", ", ".join(filter(None, (model, bios)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ..kernel.events import number
 from ..kernel.plural import count
 from ..kernel.settings_file import folders
-from ..kernel.system import Inventory, ask, entries, first_line, lines
+from ..kernel.system import ask, entries, first_line, lines
 from . import mounts
 from .gpu import Verdict
 from .network import rdma_verdict
@@ -226,7 +226,7 @@ def _unmet(node: Node, reported: dict[str, list[str]]) -> Iterator[tuple[str, st
 
 
 def versions(node: Node, state: EngineState) -> Rows:
-    host = Inventory(node.root, f"{node.root}/sys", f"{node.root}/proc")
+    host = node.inventory()
     reported = {
         "kernel": [host.kernel],
         "driver": [host.driver],

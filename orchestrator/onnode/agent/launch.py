@@ -27,7 +27,7 @@ exec 5<> <(:)
 for ((i = 0; i < %(gpus)d; i++)); do
   (
     trap : TERM
-    export LOCAL_RANK=$i SLURM_LOCALID=$i RANK=$((%(first)d + i)) SLURM_PROCID=$((%(first)d + i))
+    export LOCAL_RANK=$i %(local rank)s=$i RANK=$((%(first)d + i)) %(rank)s=$((%(first)d + i))
     TORCHELASTIC_ERROR_FILE="${TORCHELASTIC_ERROR_FILE%%.json}_$i.json"
     %(command)s 5>&-
     echo "$i $?" >&5
@@ -49,6 +49,17 @@ done
 exit "$code"
 """
 LOOK_UP_S = 20
+
+SLURM = {
+    "job": "SLURM_JOB_ID",
+    "nodes": "SLURM_NNODES",
+    "node": "SLURM_NODEID",
+    "ranks": "SLURM_NTASKS",
+    "ranks per node": "SLURM_NTASKS_PER_NODE",
+    "rank": "SLURM_PROCID",
+    "local rank": "SLURM_LOCALID",
+}
+"""Slurm's variables that images read. Every run gets its own, whatever the scheduler."""
 
 
 class RunRequest(NamedTuple):
@@ -99,9 +110,9 @@ def environment(
         "SEED": str(request.seed),
         "MASTER_ADDR": request.master,
         "MASTER_PORT": str(request.port),
-        "SLURM_NNODES": str(nodes),
-        "SLURM_NODEID": str(rank),
-        "SLURM_JOB_ID": job_id,
+        SLURM["nodes"]: str(nodes),
+        SLURM["node"]: str(rank),
+        SLURM["job"]: job_id,
         "ORCH_RUN": str(request.run),
         "ORCH_ATTEMPT": str(request.attempt),
     }
@@ -115,9 +126,8 @@ def environment(
         values.update(_pairs(settings.launch_verbose))
     if settings.launch_ranks == "gpu":  # each process gets the others at its start
         tasks, each = str(nodes * gpus), str(gpus)
-        values.update(
-            WORLD_SIZE=tasks, LOCAL_WORLD_SIZE=each, SLURM_NTASKS=tasks, SLURM_NTASKS_PER_NODE=each
-        )
+        values.update({"WORLD_SIZE": tasks, "LOCAL_WORLD_SIZE": each})
+        values.update({SLURM["ranks"]: tasks, SLURM["ranks per node"]: each})
     values.update(dict.fromkeys(settings.launch_unset))
     return values
 
@@ -127,7 +137,8 @@ def start(request: RunRequest, rank: int, settings: Settings) -> str:
     command = " ".join(quote(filled(word, request, rank, gpus)) for word in settings.command)
     if settings.launch_ranks != "gpu":
         return f"exec {command}\n"
-    return _EACH_GPU % {"gpus": gpus, "first": rank * gpus, "command": command, "limit": END_S}
+    numbers = {"gpus": gpus, "first": rank * gpus, "limit": END_S}
+    return _EACH_GPU % {**SLURM, **numbers, "command": command}
 
 
 def host_entries(lines: tuple[str, ...]) -> str:

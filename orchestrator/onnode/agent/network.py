@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from glob import glob
 
-from ..kernel import records, regular
+from ..kernel import records
 from ..kernel.events import number
 from ..kernel.plural import count
-from ..kernel.settings_file import declared, shown
+from ..kernel.settings_file import shown
 from ..kernel.system import first_line, names
 from ..kernel.world import now_ms
 from .node import Node
@@ -61,10 +61,10 @@ def _configured(node: Node) -> dict[str, tuple[str, str]]:
     """Return variable -> (value, origin): user, site or descriptor. Edited and passed values are
     the user's."""
     try:
-        text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
+        variables = node.run_variables()
     except OSError:
-        text = ""
-    variables, values = declared(text), {}
+        variables = {}
+    values = {}
     rendered = {
         name: rest
         for name, _, rest in (line.partition("\t") for line in node.settings.network_origins)

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -16,13 +15,15 @@ from ..kernel.layout import Layout
 from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
-from ..kernel.settings_file import rehearsed
+from ..kernel.settings_file import declared, rehearsed
+from ..kernel.system import Inventory, step_node
+from ..kernel.world import log, now_ms
 from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """Prints torchrun's host name; its limit in seconds, since it asks the name service."""
 ENVIRONMENT_SHA256 = "ORCH_ENVIRONMENT_SHA256"
-_LINE_BYTES = 960  # srun keeps shorter lines whole
+_LINE_BYTES = 960  # a longer line can reach the loop cut (kernel/events.py)
 _KEPT = (
     "PATH",
     "HOME",
@@ -42,7 +43,12 @@ same text."""
 
 class Node(NamedTuple):
     """A node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals; `channels`: the
-    parent of folders shared with containers."""
+    parent of folders shared with containers.
+
+    Interfaces and processes are below `sys` and `proc`, everything about the hardware below
+    `host_sys` and `host_proc`: a rehearsal that replaces `root` alone has its own hardware, but the
+    runs' real processes.
+    """
 
     name: str
     settings: Settings
@@ -55,6 +61,19 @@ class Node(NamedTuple):
     dev: str
     run: str
     channels: str
+
+    @property
+    def host_sys(self) -> str:
+        return f"{self.root}/sys" if self.sys == "/sys" else self.sys
+
+    @property
+    def host_proc(self) -> str:
+        return f"{self.root}/proc" if self.proc == "/proc" else self.proc
+
+    def inventory(self) -> Inventory:
+        """Return an inventory that reads anew: between two runs a driver can be reloaded and a GPU
+        lost."""
+        return Inventory(self.root, self.host_sys, self.host_proc)
 
     @property
     def folder(self) -> Path:
@@ -92,6 +111,11 @@ class Node(NamedTuple):
         """The folder of `results` in the set."""
         return str(self.folder / "scratch")
 
+    def run_variables(self) -> dict[str, str]:
+        """Return the variables of environment.sh, not checked against its hash. Raises OSError."""
+        text = read_bytes(self.layout.environment)
+        return declared(text.decode("utf-8", "surrogateescape"))
+
     @property
     def hold_log(self) -> Path:
         return self.folder / "hold.log"
@@ -116,8 +140,7 @@ class Node(NamedTuple):
         say(self.name, word, *fields)
 
     def log(self, text: str) -> None:
-        line = f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} orchestrator: node {self.name}: {text}\n"
-        _write(2, line.encode("utf-8", "backslashreplace"))
+        log(now_ms(), f"node {self.name}: {text}")
 
 
 class EngineState(NamedTuple):
@@ -146,11 +169,7 @@ def removal(node: Node, container: str) -> list[list[str]]:
 
 
 def own_name() -> str:
-    return (
-        os.environ.get("ORCH_NODE")
-        or os.environ.get("SLURMD_NODENAME")
-        or os.uname().nodename.split(".")[0]
-    )
+    return os.environ.get("ORCH_NODE") or step_node(os.environ) or os.uname().nodename.split(".")[0]
 
 
 def this_node(program: Program, settings: Settings) -> Node:
@@ -195,12 +214,9 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
 def say(node: str, word: str, *fields: str | int) -> None:
     """Write a line to the loop."""
     detail = UNIT.join(str(field).translate(UNSHOWN) for field in fields)
-    _write(1, f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n")
-
-
-def _write(fd: int, line: bytes) -> None:
+    line = f"{word}\t{node}\t{detail}".encode("utf-8", "replace")[:_LINE_BYTES] + b"\n"
     with contextlib.suppress(OSError):  # without a reader the input ends, too
-        os.write(fd, line)
+        os.write(1, line)
 
 
 def host_environment() -> dict[str, str]:

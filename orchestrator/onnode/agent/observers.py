@@ -16,7 +16,7 @@ from typing import Any
 from ..kernel import regular
 from ..kernel.events import NetworkUse, Pulse
 from ..kernel.mllog_tail import TOKEN, StopFinder, lines
-from ..kernel.settings_file import declared, shown
+from ..kernel.settings_file import shown
 from ..kernel.waiting import Waiting
 from .node import Node
 from .tuning import Answer, Tuning, drift
@@ -214,10 +214,10 @@ class TransportObserver(Observer):
 def debug_files(node: Node) -> str:
     """The pattern of RCCL's own files as this host sees them, or ""."""
     try:
-        text = regular.read_bytes(node.layout.environment).decode("utf-8", "surrogateescape")
+        variables = node.run_variables()
     except OSError:
         return ""
-    name = re.sub("%[a-z]", "*", shown(declared(text).get("NCCL_DEBUG_FILE", "")))
+    name = re.sub("%[a-z]", "*", shown(variables.get("NCCL_DEBUG_FILE", "")))
     if node.settings.engine == "none":
         return name if name.startswith("/") else ""
     inside = "/results/"

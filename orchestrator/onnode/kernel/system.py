@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from .files import PathLike
 
 MAX_BYTES = 4 << 20
 """Most output of a program."""
+VBIOS, NIC_FIRMWARE = "vbios_version", "fw_ver"
+"""Files of a GPU, of a NIC."""
 UNKNOWN_JOB = "Invalid job id"
 """In replies of squeue and scontrol about a forgotten job."""
 ENDED_STATES = frozenset(
@@ -86,22 +89,45 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 class Inventory:
-    """Versions and devices of the host with these file systems; unknown: ""."""
+    """Versions and devices of the host with these file systems, each read once. Unknown: ""."""
 
     def __init__(self, root: str, sys: str, proc: str) -> None:
-        self.kernel = first_line(f"{proc}/sys/kernel/osrelease")
-        self.driver = first_line(f"{sys}/module/amdgpu/version")
-        self.rocm = first_line(f"{root}/opt/rocm/.info/version")
-        self.bios = first_line(f"{sys}/class/dmi/id/bios_version")
-        self.model = first_line(f"{sys}/class/dmi/id/product_name")
-        self.gpus = amd_gpus(sys)
-        self.nics = [f"{sys}/class/infiniband/{nic}" for nic in names(f"{sys}/class/infiniband")]
+        self.root, self.sys, self.proc = root, sys, proc
+
+    @cached_property
+    def kernel(self) -> str:
+        return first_line(f"{self.proc}/sys/kernel/osrelease")
+
+    @cached_property
+    def driver(self) -> str:
+        return first_line(f"{self.sys}/module/amdgpu/version")
+
+    @cached_property
+    def rocm(self) -> str:
+        return first_line(f"{self.root}/opt/rocm/.info/version")
+
+    @cached_property
+    def bios(self) -> str:
+        return first_line(f"{self.sys}/class/dmi/id/bios_version")
+
+    @cached_property
+    def model(self) -> str:
+        return first_line(f"{self.sys}/class/dmi/id/product_name")
+
+    @cached_property
+    def gpus(self) -> list[str]:
+        return amd_gpus(self.sys)
+
+    @cached_property
+    def nics(self) -> list[str]:
+        folder = f"{self.sys}/class/infiniband"
+        return [f"{folder}/{nic}" for nic in names(folder)]
 
     def gpu_versions(self) -> list[str]:
-        return [first_line(f"{gpu}/vbios_version") for gpu in self.gpus]
+        return [first_line(f"{gpu}/{VBIOS}") for gpu in self.gpus]
 
     def nic_versions(self) -> list[str]:
-        return [first_line(f"{nic}/fw_ver") for nic in self.nics]
+        return [first_line(f"{nic}/{NIC_FIRMWARE}") for nic in self.nics]
 
 
 def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[int, str]:
@@ -153,6 +179,17 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
     if status == 0:
         return text.strip()
     return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"
+
+
+def job_end_s(environment: Mapping[str, str]) -> int | None:
+    """Return the end of Slurm's job in Unix seconds; None if unknown."""
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    return int(end) if re.fullmatch("[0-9]{1,15}", end) else None
+
+
+def step_node(environment: Mapping[str, str]) -> str:
+    """Return the node of Slurm's step, or ""."""
+    return environment.get("SLURMD_NODENAME", "")
 
 
 def comment(shown: str) -> str:

@@ -108,6 +108,9 @@ class World:
         return stop
 
 
+LOG_TIME = "%Y-%m-%dT%H:%M:%S%z"
+
+
 def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
     """`form`: as for time.strftime."""
     return time.strftime(form, (time.gmtime if utc else time.localtime)(wall_ms / 1000))
@@ -115,7 +118,7 @@ def stamp(wall_ms: int, form: str, *, utc: bool = False) -> str:
 
 def log(wall_ms: int, text: str) -> None:
     """Write a line with a time stamp to standard error. Failures stop nothing."""
-    line = f"{stamp(wall_ms, '%Y-%m-%dT%H:%M:%S%z')} orchestrator: {text}\n"
+    line = f"{stamp(wall_ms, LOG_TIME)} orchestrator: {text}\n"
     with suppress(OSError):
         os.write(2, line.encode("utf-8", "backslashreplace"))
 

@@ -34,7 +34,7 @@ def main(method: str) -> int:
 
 
 def _log(text: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")  # as in the loop's own lines
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")  # LOG_TIME of kernel/world.py, which is not sent
     os.write(2, f"{stamp} orchestrator: notify: {text}\n".encode("utf-8", "backslashreplace"))
 
 
