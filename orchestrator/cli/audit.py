@@ -129,11 +129,12 @@ def _comments(root: Path) -> list[Anchor]:
     from orchestrator.evidence.ledger import Anchor, marked
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.scheduler import open_scheduler
+    from orchestrator.scheduler.kinds import kind_of
 
     evidence = SetEvidence(root)
-    if evidence.record is None or evidence.record.scheduler != "slurm":
+    if evidence.record is None or not kind_of(evidence.record.scheduler).allocates:
         return []
-    comments = open_scheduler("slurm").comments(
+    comments = open_scheduler(evidence.record.scheduler).comments(
         evidence.record.job_name, (job.job_id for job in evidence.jobs)
     )
     return [
@@ -144,9 +145,13 @@ def _comments(root: Path) -> list[Anchor]:
 
 
 def _replay(root: Path, args: Namespace) -> Part:
+    from orchestrator.evidence.files import Findings
+
+    names = Findings(root).names(root)
     replays = {
-        path.stem.removeprefix("events-"): _replayed(path)
-        for path in sorted(root.glob("events-*.tsv"))
+        name.removeprefix("events-").removesuffix(".tsv"): _replayed(root, name)
+        for name in names
+        if name.startswith("events-") and name.endswith(".tsv")
     }
     lines = []
     for job, replayed in replays.items():
@@ -170,12 +175,13 @@ def _replay(root: Path, args: Namespace) -> Part:
     return is_valid, [clean(text) for text in lines], {"set": str(root), "jobs": jobs}
 
 
-def _replayed(path: Path) -> Replay:
+def _replayed(root: Path, name: str) -> Replay:
     from orchestrator.evidence.events import read_events
     from orchestrator.evidence.replay import replay
 
+    path = root / name
     try:
-        return replay(read_events(path))
+        return replay(read_events(path, root))
     except OSError as error:
         raise UsageError(
             f"{quoted(path)} cannot be read: {error.strerror or error}",

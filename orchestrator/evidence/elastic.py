@@ -6,6 +6,7 @@ place from the agent (onnode/agent/launch.py).
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from typing import Any
 from orchestrator.causes.cause import ECHO, PROGRAM
 from orchestrator.causes.forms import grade_of
 from orchestrator.causes.reading import Symptom
-from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.files import PathLike
+from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.onnode.policy.reports import MOST_QUOTED, line
 
 NAMES = "elastic_error*.json"
@@ -31,19 +33,20 @@ class ElasticError:
     raised_s: float
 
 
-def first_error(folder: Path) -> ElasticError | None:
-    """Return the first exception in the error files of a node's run."""
+def first_error(folder: Path, root: PathLike = "") -> ElasticError | None:
+    """Return the first exception in the error files of a node's run in the set `root`."""
+    files = FilesInside(root)
     try:
-        paths = sorted(folder.glob(NAMES))[:_MOST_FILES]
+        names = sorted(fnmatch.filter(files.names(folder), NAMES))[:_MOST_FILES]
     except OSError:
         return None
-    errors = [error for path in paths if (error := _read(path)) is not None]
+    errors = [error for name in names if (error := _read(folder / name, files)) is not None]
     return min(errors, key=lambda error: error.raised_s, default=None)
 
 
-def _read(path: Path) -> ElasticError | None:
+def _read(path: Path, files: FilesInside) -> ElasticError | None:
     try:
-        with open_regular(path) as file:
+        with files.open(path) as file:
             value: Any = json.loads(file.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError):
         return None

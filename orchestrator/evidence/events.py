@@ -18,7 +18,7 @@ from orchestrator.onnode.kernel.events import Event, number
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import group_name
 from orchestrator.onnode.kernel.records import LIMIT, JobRecord
-from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.regular import open_inside
 
 if TYPE_CHECKING:
     from orchestrator.onnode.policy.queue import Queue
@@ -117,7 +117,7 @@ def unreleased(evidence: SetEvidence, job_id: str) -> list[str]:
     held: dict[str, None] = {}
     for path in event_files(evidence, job_id):
         try:
-            for event in read_events(path):
+            for event in read_events(path, evidence.layout.root):
                 if event.source != "node" or not is_node_name(event.node):
                     continue
                 if event.word == "left":
@@ -181,7 +181,7 @@ def _events(path: Path, findings: Findings) -> Iterator[Event]:
     """Yield the events with one of _WORDS, in order. Only these lines are parsed: a file has one
     for every check of every node."""
     try:
-        with open_regular(path) as file:
+        with open_inside(findings.walk.root, path) as file:
             content = file.read(MOST_BYTES)
             if os.fstat(file.fileno()).st_size > MOST_BYTES:
                 findings.add(path, f"longer than {MOST_BYTES} bytes; the rest is left out")
@@ -217,9 +217,10 @@ def parse_event(line: bytes) -> Event | None:
     return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
 
 
-def read_events(path: PathLike) -> Iterator[Event]:
-    """Yield the events of a file, without damaged lines. Raises OSError."""
-    with open_regular(path) as file:
+def read_events(path: PathLike, root: PathLike = "") -> Iterator[Event]:
+    """Yield the events of a file, without damaged lines. Raises OSError, also for links out of
+    `root`."""
+    with open_inside(os.fspath(root), path) as file:
         while (line := file.readline(LONGEST_LINE)) and file.tell() < MOST_REPLAYED:
             event = parse_event(line)
             if event is not None:

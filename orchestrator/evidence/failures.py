@@ -55,8 +55,9 @@ class AttemptEvidence:
         """Each node's symptoms, and the file with the error that its processes reported."""
         reported: dict[str, tuple[list[Symptom], Path | None]] = {}
         for node, log in self.logs.items():
-            folder = self.files.layout.node_files(self.record.run, self.record.attempt, node)
-            read, error = symptoms(log.text), first_error(folder)
+            layout = self.files.layout
+            folder = layout.node_files(self.record.run, self.record.attempt, node)
+            read, error = symptoms(log.text), first_error(folder, layout.root)
             reported[node] = (with_error(read, error), error.path) if error else (read, None)
         return reported
 

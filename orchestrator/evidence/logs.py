@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from orchestrator.errors import UsageError
+from orchestrator.evidence.files import Findings
 from orchestrator.evidence.sets import RunSet, SetEvidence, going
 from orchestrator.evidence.training_log import training_log
 from orchestrator.evidence.watch import Watch
@@ -15,6 +16,7 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.scheduler.job import Scheduler
 from orchestrator.words import quoted
 
@@ -66,13 +68,18 @@ def _run_log(
 
 def rank_of(layout: Layout, run: int, attempt: int, node: str) -> int:
     """Return the rank of `node`, a rank or a name. Raises UsageError with the choices."""
-    record = read(RunRecord, layout.attempt_state(run, attempt))
-    names = record.nodes if isinstance(record, RunRecord) else []
+    names = _nodes(layout, run, attempt)
     if node in names:
         return names.index(node)
     if node.isdecimal() and (int(node) < len(names) or not names):
         return int(node)
     raise UsageError(f"run {run} has no node {node!r}; its nodes by rank: {', '.join(names)}")
+
+
+def _nodes(layout: Layout, run: int, attempt: int) -> list[str]:
+    """Return an attempt's nodes by rank."""
+    record = read(RunRecord, layout.attempt_state(run, attempt), FilesInside(layout.root))
+    return record.nodes if isinstance(record, RunRecord) else []
 
 
 def empty_lines(run_set: RunSet, path: Path) -> list[str]:
@@ -82,8 +89,7 @@ def empty_lines(run_set: RunSet, path: Path) -> list[str]:
     if place is None:
         return [f"the log is empty: {path}"]
     run, attempt, rank = map(int, place.groups())
-    record = read(RunRecord, run_set.layout.attempt_state(run, attempt))
-    names = record.nodes if isinstance(record, RunRecord) else []
+    names = _nodes(run_set.layout, run, attempt)
     named = [*names, *(f"rank {number}" for number in range(len(names), rank + 1))]
     text = f"the log of {named[rank]} for run {run} attempt {attempt} is empty: {path}"
     full = [
@@ -107,7 +113,10 @@ def _size(path: Path) -> int:
 
 def job_log(layout: Layout) -> Path:
     """Return the output of the newest job that printed something. Raises UsageError."""
-    outputs = list(layout.root.glob("job_*.out"))
+    names = Findings(layout.root).names(layout.root)
+    outputs = [
+        layout.root / name for name in names if name.startswith("job_") and name.endswith(".out")
+    ]
     if not outputs:
         raise UsageError(
             f"no job of {layout.root.name} has printed anything yet",
@@ -165,7 +174,7 @@ def _wanted(
 
 def _final(layout: Layout, run: int, attempt: int | None) -> bool:
     path = layout.run_state(run) if attempt is None else layout.attempt_state(run, attempt)
-    record = read(RunRecord, path)
+    record = read(RunRecord, path, FilesInside(layout.root))
     if not isinstance(record, RunRecord):
         return False
     return record.done or (attempt is not None and record.state == "failed")

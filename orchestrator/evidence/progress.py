@@ -16,19 +16,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.olympic import (
-    EVALUATIONS,
-    StartStop,
-    dropped_per_side,
-    minutes_between,
-    olympic_mean,
-)
+from orchestrator.mllog.olympic import dropped_per_side, minutes_between, olympic_mean
 from orchestrator.onnode.kernel.files import PathLike
-from orchestrator.onnode.kernel.mllog_tail import lines, status_of
-from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.mllog_tail import (
+    EVALUATIONS,
+    MAX_LINE,
+    STOP,
+    StartStop,
+    WholeLines,
+    lines,
+    status_of,
+)
+from orchestrator.onnode.kernel.regular import open_inside, open_regular
 
 TAIL_BYTES = 64 * 1024
-"""Read from the end of a log at first; also the most kept of an endless line."""
+"""Read from the end of a log at first."""
 WHOLE_BYTES = 1024 * 1024
 """Logs up to this size are read completely for their times; of larger ones the two ends."""
 MOST_POINTS = 200
@@ -49,9 +51,9 @@ class Tail:
     """The content of a log so far, fed with its bytes, or made with a path, whose new bytes it
     reads.
 
-    `start_ms` and `stop_ms` are the run's (olympic.StartStop), 0 if unknown so far; `status` is the
-    last run_stop's. `rate` is the last logged
-    throughput, in samples per second; `evaluations` and `rates` are the last MOST_POINTS.
+    `start_ms` and `stop_ms` are the run's (mllog_tail.StartStop), 0 if unknown so far; `status` is
+    the last run_stop's. `rate` is the last logged throughput, in samples per second; `evaluations`
+    and `rates` are the last MOST_POINTS.
     `first_bytes`: bytes of the file's end in the first read.
     """
 
@@ -65,7 +67,7 @@ class Tail:
         self.evaluation: Evaluation | None = None
         self.rate: float | None = None
         self._offset = -1
-        self._rest = b""
+        self._lines = WholeLines()
 
     @property
     def start_ms(self) -> int:
@@ -77,8 +79,8 @@ class Tail:
 
     @property
     def minutes(self) -> float | None:
-        """Return the time to train; None unless the run ended with success."""
-        known = self.start_ms and self.stop_ms and self.status == "success"
+        """Return the time to train; None unless the run ended with success after its start."""
+        known = 0 < self.start_ms <= self.stop_ms and self.status == "success"
         return minutes_between(self.start_ms, self.stop_ms) if known else None
 
     @property
@@ -90,23 +92,18 @@ class Tail:
 
     def feed(self, chunk: bytes) -> None:
         """Parse the next bytes of the log; a line counts once it ends."""
-        whole, newline, rest = chunk.rpartition(b"\n")
-        if not newline:
-            self._rest = (self._rest + chunk)[-TAIL_BYTES:]
-            return
-        for record in lines(self._rest + whole):
+        for record in lines(self._lines.feed(chunk)):
             self._take(record)
-        self._rest = rest[-TAIL_BYTES:]
 
     def look(self) -> Evaluation | None:
         """Read the file's new bytes, at first or after a jump its end; return the last
         evaluation."""
-        most = TAIL_BYTES if self._offset >= 0 else self._first_bytes
+        most = MAX_LINE if self._offset >= 0 else self._first_bytes
         try:
             with open_regular(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if not 0 <= self._offset <= size or size - self._offset > most:
-                    self._offset, self._rest = max(0, size - most), b""
+                    self._offset, self._lines = max(0, size - most), WholeLines()
                 file.seek(self._offset)
                 chunk = file.read(most)
         except OSError:
@@ -119,7 +116,7 @@ class Tail:
         key, value, time_ms = record["key"], record.get("value"), _whole(record.get("time_ms"))
         if time_ms:
             self._times.take(key, time_ms)
-        if key == "run_stop":
+        if key == STOP:
             self.status = status_of(record)
         elif key in EVALUATIONS and (number := finite(value)) is not None:
             self.evaluation = Evaluation(
@@ -147,10 +144,10 @@ def age_s(path: PathLike) -> float:
         return math.inf
 
 
-def read_end(path: PathLike, limit: int = TAIL_BYTES) -> bytes:
-    """Return the last `limit` bytes of a file; b"" if unreadable."""
+def read_end(path: PathLike, limit: int = TAIL_BYTES, root: PathLike = "") -> bytes:
+    """Return the last `limit` bytes of a file; b"" if it is unreadable or a link out of `root`."""
     try:
-        with open_regular(path) as file:
+        with open_inside(os.fspath(root), path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
             return file.read(limit)
     except OSError:

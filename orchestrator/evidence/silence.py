@@ -105,15 +105,16 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
     """Return the last job's records of its active runs, by (run, attempt)."""
     if files.job is None:
         return {}
-    silences = (_running(path) for path in event_files(files, files.job.job_id))
+    paths = event_files(files, files.job.job_id)
+    silences = (_running(path, files.layout.root) for path in paths)
     return {(run.run, run.attempt): run for run in silences if run is not None}
 
 
-def _running(path: Path) -> RunSilence | None:
+def _running(path: Path, root: Path) -> RunSilence | None:
     """Return the active run at the end of an event file; None without one, or without pulses."""
     running, silence, hung, odd, wrote_ms, has_pulses = "", None, "", "", 0, False
     before_ms = pulse_ms = 0
-    for event in _last_events(path):
+    for event in _last_events(path, root):
         wrote_ms = event.ms
         if event.source != "loop":
             continue
@@ -153,6 +154,6 @@ def _odd(event: Event) -> str:
     return f"node {event.node} (rank {ranks.index(event.node)}): {activity}"
 
 
-def _last_events(path: Path) -> list[Event]:
-    lines = read_end(path, TAIL_BYTES).splitlines(keepends=True)
+def _last_events(path: Path, root: Path) -> list[Event]:
+    lines = read_end(path, TAIL_BYTES, root).splitlines(keepends=True)
     return [event for line in lines if (event := parse_event(line)) is not None]

@@ -7,7 +7,6 @@ facts of the descriptor. Differences do not change a score: the rules know neith
 from __future__ import annotations
 
 import math
-import os
 
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.onnode.kernel.settings_file import declared, shown
@@ -25,9 +24,6 @@ DIFFERS = "differs"
 
 SEED = "SEED"
 """The variable with a different value in each run."""
-
-LARGEST = 1 << 20
-"""Bytes read of environment.sh."""
 
 
 class Expected:
@@ -51,7 +47,8 @@ def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFind
     )
     if not expected:
         return []
-    environment = _environment(os.path.join(source.directory, "environment.sh"))
+    text = source.walk.text(f"{source.directory}/environment.sh")
+    environment = {name: shown(value) for name, value in declared(text).items()}
     differing: dict[tuple[str, str], list[tuple[RunFile, Log, Record]]] = {}
     for run, log in logs:
         given = {**environment, SEED: "" if run.seed is None else str(run.seed)}
@@ -102,14 +99,3 @@ def _same(logged: Any, wanted: str) -> bool:
         return math.isclose(float(logged), float(wanted), rel_tol=1e-9)
     except (TypeError, ValueError, OverflowError):
         return str(logged).strip() == wanted.strip()
-
-
-def _environment(path: str) -> dict[str, str]:
-    try:
-        # Opening a pipe would wait, and a large file would fill the memory.
-        if not os.path.isfile(path) or os.path.getsize(path) > LARGEST:
-            return {}
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return {name: shown(value) for name, value in declared(file.read()).items()}
-    except OSError:
-        return {}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.mllog.source import Source, file_names
+from orchestrator.onnode.kernel.regular import MAX_BYTES
 from orchestrator.onnode.kernel.walk import SetWalk
 from orchestrator.onnode.policy.experiment import (
     ALL,
@@ -22,8 +23,6 @@ from orchestrator.onnode.policy.experiment import (
 )
 
 DIFFERS = "differs"
-_LARGEST = 1 << 20
-_LARGEST_LIST = 8 << 20
 _SHOWN = 19
 """Characters of a value: `sha256:` and twelve digits."""
 
@@ -76,7 +75,8 @@ def _values(walk: SetWalk, number: int) -> Iterator[tuple[str, str, tuple[str, .
     state = walk.json(f"{folder}/state.json")
     named = state.get("nodes")
     nodes = [str(node) for node in named] if isinstance(named, list) else []
-    start = parse_facts(walk.text(f"{folder}/attempt_{state.get('attempt')}/start.tsv", _LARGEST))
+    table = walk.text(f"{folder}/attempt_{state.get('attempt')}/start.tsv", MAX_BYTES)
+    start = parse_facts(table)
     inside = state.get("inside")
     end = of_run(inside) if isinstance(inside, dict) else {}
     facts = {name: values for name, values in start.items() if name == "image"}
@@ -119,7 +119,8 @@ def difference_of(walk: SetWalk, field: str, old: str, new: str) -> str:
         if part == field or not value.isalnum():
             return ""
         path = f"{walk.root}/inside/{part}-{value}.tsv"
-        if not walk.has_file(path):
+        text = walk.text(path, MAX_BYTES)
+        if not text and not walk.has_file(path):
             return ""
-        lists.append(walk.text(path, _LARGEST_LIST))
+        lists.append(text)
     return list_differences(*lists)

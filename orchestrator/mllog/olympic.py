@@ -1,4 +1,4 @@
-"""Outcomes, keys, times to train and olympic means, for scoring and views of unfinished sets.
+"""Outcomes, times to train and olympic means, for scoring and views of unfinished sets.
 
 Not `statistics`, which loads fractions and decimals.
 """
@@ -13,34 +13,6 @@ LOST = ("infrastructure", "interrupted")
 """Outcomes of attempts that prove nothing about convergence: not scored."""
 DONE = ("success", "not_converged")
 """Outcomes of attempts that count."""
-EVALUATIONS = ("eval_accuracy", "eval_error")
-"""Keys of an evaluation."""
-
-
-class StartStop:
-    """A run's start and stop by its records in file order, in Unix milliseconds; None if unknown.
-
-    The last `run_start` and the last `run_stop` count until both are known. Source:
-    result_summarizer, _query_run_start_stop.
-    """
-
-    __slots__ = ("start", "stop")
-
-    def __init__(self) -> None:
-        self.start: float | None = None
-        self.stop: float | None = None
-
-    @property
-    def is_known(self) -> bool:
-        return self.start is not None and self.stop is not None
-
-    def take(self, key: object, time_ms: float) -> None:
-        if self.is_known:
-            return
-        if key == "run_start":
-            self.start = time_ms
-        elif key == "run_stop":
-            self.stop = time_ms
 
 
 def mean(values: Collection[float]) -> float:

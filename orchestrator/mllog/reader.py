@@ -14,9 +14,10 @@ from itertools import accumulate
 
 from orchestrator.mllog.blocks import TOKEN, blocks, count_lines, line_numbers, open_log
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.olympic import EVALUATIONS, StartStop, minutes_between
+from orchestrator.mllog.olympic import minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
+from orchestrator.onnode.kernel.mllog_tail import EVALUATIONS, StartStop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -177,11 +178,13 @@ class Log:
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
-        """Return the run's start and stop (olympic.StartStop)."""
+        """Return the run's start and stop (mllog_tail.StartStop)."""
         starts, stops = self.with_key("run_start"), self.with_key("run_stop")
         has_repeats = len(starts) > 1 or len(stops) > 1
         times = StartStop()
         for record in self.records if has_repeats else (*starts, *stops):
+            if times.is_known:
+                break
             times.take(record.key, record.time)
         return times.start, times.stop
 

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from damaged_sets import UNIT, events, full_set
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from orchestrator.evidence.events import read_job_notes, unreleased
 from orchestrator.evidence.nodes import read_history
 from orchestrator.evidence.progress import TAIL_BYTES, Tail, tail_of
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.mllog_tail import last_status
+from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, StopFinder, last_status
 
 
 def line(key: str, time_ms: int, value: object = None, **metadata: object) -> bytes:
@@ -154,9 +155,31 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
     tail = Tail()
     for _ in range(200):
         tail.feed(b"x" * 50_000)
-    assert len(tail._rest) <= TAIL_BYTES
+    assert len(tail._lines._rest) <= 2 * MAX_LINE
     tail.feed(b" " + line("run_stop", 9, status="aborted"))
     assert tail.status == "aborted"
+
+
+@pytest.mark.parametrize(("size", "status"), [(500_000, "success"), (2 * MAX_LINE, "")])
+def test_a_view_and_the_loop_have_the_same_longest_line(size: int, status: str) -> None:
+    """A progress bar draws behind the record on its line."""
+    tail, finder = Tail(), StopFinder()
+    log = line("run_stop", 9, status="success").replace(b"\n", b"\r") + b"#" * size + b"\n"
+    for at in range(0, len(log), 4096):
+        tail.feed(log[at : at + 4096])
+        finder.feed(log[at : at + 4096])
+    assert tail.status == finder.status == status
+
+
+def test_a_view_sees_a_run_stop_before_much_output(tmp_path: Path) -> None:
+    log = tmp_path / "node_0.log"
+    log.write_bytes(line("run_start", 1))
+    tail = Tail(log)
+    tail.look()
+    with log.open("ab") as file:
+        file.write(line("run_stop", 9, status="success") + b"teardown\n" * TAIL_BYTES)
+    tail.look()
+    assert tail.status == last_status(log) == "success"
 
 
 def test_nested_and_numeric_damage_is_passed_over() -> None:

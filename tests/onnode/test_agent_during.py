@@ -35,7 +35,8 @@ def heard(*texts: str) -> RunOutput:
     return listener
 
 
-def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
+@pytest.mark.parametrize("evaluation", ["eval_accuracy", "eval_error"])
+def test_the_rhythm_is_the_longest_time_between_evaluations(evaluation: str) -> None:
     now_s = 1000.0
     listener = RunOutput(lambda: now_s)
     listener.feed(f"noise\n{RECORD % 'init_start'}".encode())
@@ -45,7 +46,7 @@ def test_the_rhythm_is_the_longest_time_between_evaluations() -> None:
     for pause_s in (1, 8, 2):
         now_s += pause_s
         listener.feed((RECORD % "train_loss").encode())
-        listener.feed((RECORD % "eval_accuracy").encode())
+        listener.feed((RECORD % evaluation).encode())
     now_s += 4
     assert listener.pulse() == Pulse(4000, 1, 8000, 0)
     listener.feed(b":::MLLOG {" + b"x" * 3000)  # any byte is a sign of life

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..kernel import regular
 from ..kernel.events import NetworkUse, Pulse
-from ..kernel.mllog_tail import TOKEN, StopFinder, lines
+from ..kernel.mllog_tail import EVALUATIONS, START, TOKEN, StopFinder, lines
 from ..kernel.settings_file import shown
 from ..kernel.waiting import Waiting
 from .node import Node
@@ -23,6 +23,8 @@ from .tuning import Answer, Tuning, drift
 
 MOST_STEP_S = 120.0
 """Longest counted time between two clock readings: a suspended node saw no hang."""
+_RHYTHM = (START, *EVALUATIONS)
+_RHYTHM_BYTES = tuple(key.encode() for key in _RHYTHM)
 _HEAD_BYTES = 64 << 20
 _MOST_PROCESSES = 4096
 _MOST_FILES, _FILE_BYTES = 256, 1 << 20
@@ -87,9 +89,9 @@ class RunOutput(StopFinder):
 
     def _take(self, chunk: bytes) -> None:
         super()._take(chunk)
-        if TOKEN in chunk and (b"run_start" in chunk or b"eval_accuracy" in chunk):
+        if TOKEN in chunk and any(key in chunk for key in _RHYTHM_BYTES):
             for record in lines(chunk):
-                if record["key"] in ("run_start", "eval_accuracy"):
+                if record["key"] in _RHYTHM:
                     if self._began:
                         self._interval_s = max(self._interval_s, self._looked - self._began)
                     self._began = self._looked

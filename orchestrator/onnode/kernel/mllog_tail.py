@@ -14,12 +14,42 @@ from typing import Any
 from .files import AWAY, HERE, Files, PathLike
 
 TOKEN = b":::MLLOG "
+START, STOP = "run_start", "run_stop"
+EVALUATIONS = ("eval_accuracy", "eval_error")
+"""Keys of an evaluation."""
 MAX_LINE = 1 << 20
 """A longer line counts as damaged."""
 SEARCH_BYTES = 256 << 20
 """run_stop counts only this close to the end of a log."""
 _BLOCK = 1024 * 1024
 _DECODER = json.JSONDecoder()
+_START, _STOP = START.encode(), STOP.encode()
+
+
+class StartStop:
+    """A run's start and stop by its records in file order, in Unix milliseconds; None if unknown.
+
+    The last `run_start` and the last `run_stop` count until both are known. Source:
+    result_summarizer, _query_run_start_stop.
+    """
+
+    __slots__ = ("start", "stop")
+
+    def __init__(self) -> None:
+        self.start: float | None = None
+        self.stop: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self.start is not None and self.stop is not None
+
+    def take(self, key: object, time_ms: float) -> None:
+        if self.is_known:
+            return
+        if key == START:
+            self.start = time_ms
+        elif key == STOP:
+            self.stop = time_ms
 
 
 def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
@@ -47,7 +77,7 @@ def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
 
 def has_start(chunk: bytes) -> bool:
     """Return whether a record says that the run started."""
-    return b"run_start" in chunk and any(record["key"] == "run_start" for record in lines(chunk))
+    return _START in chunk and any(record["key"] == START for record in lines(chunk))
 
 
 def status_of(record: dict[str, Any]) -> str:
@@ -57,10 +87,29 @@ def status_of(record: dict[str, Any]) -> str:
 
 def _last_stop(chunk: bytes) -> str | None:
     """None without a run_stop."""
-    if b"run_stop" not in chunk:
+    if _STOP not in chunk:
         return None
-    stops = [record for record in lines(chunk) if record["key"] == "run_stop"]
+    stops = [record for record in lines(chunk) if record["key"] == STOP]
     return status_of(stops[-1]) if stops else None
+
+
+class WholeLines:
+    """The whole lines of a log that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        """The unfinished line, dropped at its end if it is too long."""
+
+    def feed(self, piece: bytes) -> bytes:
+        """Return the lines that end in `piece`."""
+        cut = piece.rfind(b"\n") + 1
+        chunk = b""
+        if cut:
+            chunk = bytes((self._rest if len(self._rest) <= MAX_LINE else b"") + piece[:cut])
+            self._rest.clear()
+        if len(self._rest) <= MAX_LINE:
+            self._rest += piece[cut:]
+        return chunk
 
 
 class StopFinder:
@@ -68,16 +117,12 @@ class StopFinder:
 
     def __init__(self) -> None:
         self.status = ""
-        self._rest = bytearray()
-        """The unfinished line, cut once it is too long."""
+        self._lines = WholeLines()
 
     def feed(self, piece: bytes) -> None:
-        cut = piece.rfind(b"\n") + 1
-        if cut:
-            self._take(bytes((self._rest if len(self._rest) <= MAX_LINE else b"") + piece[:cut]))
-            self._rest.clear()
-        if len(self._rest) <= MAX_LINE:
-            self._rest += piece[cut:]
+        chunk = self._lines.feed(piece)
+        if chunk:
+            self._take(chunk)
 
     def _take(self, chunk: bytes) -> None:
         status = _last_stop(chunk)
