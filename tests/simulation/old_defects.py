@@ -607,7 +607,7 @@ DEFECTS = [
         "a clock that stepped in the only run with a result kept all later jobs from beginning another run",
         "42238c3",
         JOB,
-        ('        if not self.status.run:\n            return ""\n'),
+        ('        if not job.status.run:\n            return ""\n'),
         "",
         likely=("loop is stopped|clock of node 1", "limit='0:15|resumed"),
     ),
