@@ -428,7 +428,7 @@ def test_the_rooms_of_a_bundle_know_only_what_is_below(room: str) -> None:
 SLURM_TEXT = re.compile(r"\b(srun|scontrol|squeue|sinfo|slurmd|slurmstepd|SLURMD?_\w+)\b")
 """Slurm's programs and variables. `sbatch` and `scancel` are words for people."""
 NAMES_SLURM = {
-    "kernel/system.py",  # a job's state, end and node
+    "kernel/slurm_job.py",  # a job's state, end and node
     "kernel/events.py",  # why lines are short
     "kernel/beat.py",  # why a node needs a sign of life
     "loop/slurm.py",
@@ -548,7 +548,7 @@ from ..kernel import records, regular, settings
 from ..kernel.events import EventLog
 from ..kernel.files import HERE, Files
 from ..kernel.records import write as write_record
-from ..kernel.system import job_state
+from ..kernel.slurm_job import job_state
 from ..kernel.walk import FilesInside, SetWalk
 from ..kernel.world import THIS, World
 from ..set import ledger

@@ -18,6 +18,7 @@ from rules import (
     PACKAGE,
     RECORDS,
     Modules,
+    all_attributes,
     assigned_outside,
     assignments,
     attributes,
@@ -91,6 +92,25 @@ class A:
     outer, inner = classes(ast.parse(source))
     assert attributes(outer) == {"field", "plain", "first", "rest", "counted", "given", "each"}
     assert attributes(inner) == {"of_b"}
+
+
+def test_attributes_of_bases_count() -> None:
+    source = """
+class A(Protocol[T]):
+    of_a: int
+    both: int
+class B(other.A[int], Unknown):
+    both: int
+    def __init__(self): self.of_b = 1
+class C(B): ...
+"""
+    known = {class_.name: class_ for class_ in classes(ast.parse(source))}
+    assert all_attributes(known["C"], known) == {"of_a", "both", "of_b"}
+    half = "\n".join(LARGE.splitlines()[: MOST_ATTRIBUTES - 1])
+    sources = {"a": f"class A:\n{half}", "b": "class B(A):\n    x: int\nclass C(B):\n    y: int"}
+    assert [line.partition(" has")[0] for line in lines(too_large(checked(**sources)))] == [
+        "orchestrator/b.py:3: C"
+    ]
 
 
 @pytest.mark.parametrize(

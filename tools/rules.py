@@ -90,6 +90,21 @@ def attributes(class_: ast.ClassDef) -> set[str]:
     }
 
 
+def all_attributes(class_: ast.ClassDef, known: dict[str, ast.ClassDef]) -> set[str]:
+    """Return the attributes of a class and of its bases among the `known` classes, by name."""
+    names = attributes(class_)
+    for base in bases(class_):
+        if base in known and known[base] is not class_:
+            names |= all_attributes(known[base], known)
+    return names
+
+
+def bases(class_: ast.ClassDef) -> set[str]:
+    """Return the names of its bases, without their modules and parameters."""
+    plain = (base.value if isinstance(base, ast.Subscript) else base for base in class_.bases)
+    return {ast.unparse(base).rpartition(".")[2] for base in plain}
+
+
 def is_assigned(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
 
@@ -108,22 +123,20 @@ def is_frozen(class_: ast.ClassDef) -> bool:
 def records(trees: Iterable[ast.AST]) -> set[str]:
     """Return the names of the classes whose objects never change."""
     every = [class_ for module in trees for class_ in classes(module)]
-    bases = {
-        class_.name: {ast.unparse(base).rpartition(".")[2] for base in class_.bases}
-        for class_ in every
-    }
+    below = {class_.name: bases(class_) for class_ in every}
     names = set(RECORDS)
-    while new := {name for name, above in bases.items() if above & names} - names:
+    while new := {name for name, above in below.items() if above & names} - names:
         names |= new
     return names | {class_.name for class_ in every if is_frozen(class_)}
 
 
 def too_large(trees: Modules) -> Iterator[tuple[Path, Place]]:
-    """Yield the classes of more than MOST_ATTRIBUTES attributes."""
+    """Yield the classes of more than MOST_ATTRIBUTES attributes, inherited attributes included."""
     exempt = records(trees.values())
+    known = {class_.name: class_ for module in trees.values() for class_ in classes(module)}
     for path, module in trees.items():
         for class_ in classes(module):
-            count = len(attributes(class_))
+            count = len(all_attributes(class_, known))
             if count > MOST_ATTRIBUTES and class_.name not in exempt:
                 text = f"{class_.name} has {count} attributes, at most {MOST_ATTRIBUTES}"
                 yield path, (class_.lineno, text)

@@ -31,9 +31,11 @@ class Part:
 class RunOwner(Protocol):
     """A run's agent."""
 
-    name: str
     post: AgentPost
     ready: bool
+
+    @property
+    def name(self) -> str: ...
 
     def training(self, run: TrainingRun) -> Part: ...
 

@@ -30,7 +30,7 @@ class Agent:
     ) -> None:
         """`running`: the node's agents."""
         self.post, self.process, self.machine = post, post.process, post.machine
-        self.name, self.training, self._running = post.machine.name, training, running
+        self.training, self._running = training, running
         self.run: TrainingRun | None = None
         self.container, self._orders = SimContainer(post), OrderQueue()
         self._departure = Departure()
@@ -41,6 +41,10 @@ class Agent:
         self.watch = LoopWatch(post.settings.storage_wait_s)
         self.process.after(LOOK_S, self._look_for_loop)
         self._next(post.pace.launch, self._begin)
+
+    @property
+    def name(self) -> str:
+        return self.machine.name
 
     @property
     def _settings(self) -> Settings:

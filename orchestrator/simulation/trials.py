@@ -118,21 +118,21 @@ class _FailingWorld(RehearsedWorld):
     ) -> None:
         """`chances`: of the nodes, in cluster order."""
         super().__init__(plan, folder, rendered)
-        self._failures, self.hits = failures, 0
+        self.hits = 0
         """Failures of nodes in its jobs."""
         for number, chance in enumerate(chances[: len(plan.nodes)], 1):
-            self._fails_later(number, chance, 0.0)
+            self._fails_later(number, failures, chance, 0.0)
 
-    def _fails_later(self, number: int, chance: random.Random, after_s: float) -> None:
-        seconds = after_s + chance.expovariate(1 / self._failures.mtbf_s)
-        self.engine.after(seconds, lambda: self._fails(number, chance))
+    def _fails_later(
+        self, number: int, failures: Failures, chance: random.Random, after_s: float
+    ) -> None:
+        seconds = after_s + chance.expovariate(1 / failures.mtbf_s)
+        self.engine.after(seconds, lambda: self._fails(number, failures, chance))
 
-    def _fails(self, number: int, chance: random.Random) -> None:
+    def _fails(self, number: int, failures: Failures, chance: random.Random) -> None:
         self.hits += any(self.plan.nodes[number - 1] in job.nodes for job in self.live())
-        happen(
-            self, Fault(f"node {number} dies", at_s=self.engine.now, for_s=self._failures.repair_s)
-        )
-        self._fails_later(number, chance, self._failures.repair_s)
+        happen(self, Fault(f"node {number} dies", at_s=self.engine.now, for_s=failures.repair_s))
+        self._fails_later(number, failures, chance, failures.repair_s)
 
 
 @dataclass(frozen=True)

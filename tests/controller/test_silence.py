@@ -65,9 +65,8 @@ class Loop:
         job = JobContext(root, settings or limits(), Layout(root), world := BatchHost())
         job.allocation, job.job_id, job.log = LocalAllocation({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
-        job.events = EventLog(self.path)
-        self.group = Group(job, NODES, group)
-        self.group.start_attempt(run, 1)
+        self.group = Group(job, NODES, EventLog(self.path), group)
+        self.group.record.start_attempt(run, 1)
         self.reports = AttemptReports(run, 1, NODES)
         self.watch = HangWatch(self.group, self.reports)
         self.group.record.note("go", detail=self.reports.id)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from until import LIMIT_S, until
 
-from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor
+from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor, ShellReport
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.waiting import Failed, Partner, Waiting
 
@@ -107,10 +107,10 @@ def test_engines_that_map_users_are_the_reason(
         layout=Layout(tmp_path),
         last_words=lambda lines: words,
     )
-    executor._waiting, executor._up = Waiting(), False
+    executor._waiting, executor._report = Waiting(), ShellReport()
     executor._client = SimpleNamespace(process=subprocess.Popen(["false"]))  # type: ignore[assignment]
     executor._client.process.wait()
-    executor._is_mapped = "name=" in options
+    executor._report.is_mapped = "name=" in options
     assert ("another user" in executor.unlike_root()) == (options != "name=seccomp")
     with pytest.raises(Failed) as failed:
         executor.await_up()

@@ -54,8 +54,7 @@ def group(host: Host, tmp_path: Path) -> Iterator[Group]:
     )
     job = JobContext(Program({}), settings(), Layout(tmp_path), host)
     job.allocation, job.job_id = LocalAllocation({}, 2, host), "1"
-    job.events = EventLog(tmp_path / "events")
-    held = Group(job, ["n0", "n1"])
+    held = Group(job, ["n0", "n1"], EventLog(tmp_path / "events"))
     held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})
     yield held
     if held.step.process is not None and isinstance(held.step.process, NodeStep):

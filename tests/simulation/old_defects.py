@@ -12,8 +12,8 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
     f"orchestrator/onnode/set/{name}.py"
     for name in ("folder", "lease", "ledger", "opening", "settle", "submissions")
 )
-EVENTS, WAITING, SYSTEM = (
-    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "system")
+EVENTS, WAITING, SLURM_JOB = (
+    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "slurm_job")
 )
 ATTEMPT, REPORTS, CONTEXT, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
@@ -161,7 +161,7 @@ DEFECTS = [
         "no-answer-is-gone",
         "a scheduler that does not answer was taken for one that knows no such job",
         "security review H1",
-        SYSTEM,
+        SLURM_JOB,
         '    return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"',
         '    return ""',
         why_not="masked: a holder must be silent for 90 s as well (policy/lease.py), and a loop that comes back later finds its set taken",
@@ -607,7 +607,7 @@ DEFECTS = [
         "a clock that stepped in the only run with a result kept all later jobs from beginning another run",
         "42238c3",
         JOB,
-        ('        if not self.status.run:\n            return ""\n'),
+        ('        if not job.status.run:\n            return ""\n'),
         "",
         likely=("loop is stopped|clock of node 1", "limit='0:15|resumed"),
     ),

@@ -255,6 +255,30 @@ def _unseen(node: Node, output: str) -> str:
     return ""
 
 
+class ShellReport:
+    """The lines of the container's shell before the first run (_SHELL)."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.is_mapped = False
+        """Its root is another user on this node."""
+        self.unwritable: list[str] = []
+        self.host = ""
+        self.network_lines: list[str] = []
+
+    def take(self, line: str) -> None:
+        if line == "up":
+            self.is_up = True
+        elif line.startswith("unwritable "):
+            self.unwritable.append(line.removeprefix("unwritable "))
+        elif line == "mapped":
+            self.is_mapped = True
+        elif line.startswith("host "):
+            self.host = line[5:]
+        elif line.startswith("rdma "):
+            self.network_lines.append(line[5:])
+
+
 class ContainerExecutor(Executor):
     """A container that lives as long as its input is open. `used`: its RDMA ports; `more`: further
     folders and their places in it.
@@ -274,12 +298,9 @@ class ContainerExecutor(Executor):
 
         super().__init__("/orch", node.settings.code_dir)
         self._node, self._waiting, self._name = node, waiting, name
-        self._up, self._network_lines = False, list[str]()
+        self._report = ShellReport()
         self._conversation: _ContainerConversation | None = None
         self._conversations = 0
-        self._unwritable: list[str] = []
-        self._is_mapped = False
-        self.host = ""
         for pipe in ("request", "status"):
             os.mkfifo(f"{node.channel}/{pipe}", 0o600)
         # Open at both ends: no open waits, and they never end.
@@ -338,24 +359,21 @@ class ContainerExecutor(Executor):
             self._conversation.lose()
 
     def _said(self, line: str) -> None:
+        self._report.take(line)
         if line == "up":
-            self._up = True
             self._remover.made()
-        elif line.startswith("unwritable "):
-            self._unwritable.append(line.removeprefix("unwritable "))
-        elif line == "mapped":
-            self._is_mapped = True
-        elif line.startswith("host "):
-            self.host = line[5:]
-        elif line.startswith("rdma "):
-            self._network_lines.append(line[5:])
+
+    @property
+    def host(self) -> str:
+        """The host's name in the container, "" if unknown."""
+        return self._report.host
 
     def await_up(self) -> list[str]:
         """Wait for its shell; return its lines about the network. Raises Failed."""
         limit = self._node.settings.container_start_s
-        if not self._waiting.wait(lambda: self._up or self.gone, limit):
+        if not self._waiting.wait(lambda: self._report.is_up or self.gone, limit):
             raise Failed("container", f"the container does not answer after {limit} s")
-        if not self._up:
+        if not self._report.is_up:
             self._waiting.let_signals_come()
             output = self._node.last_words(3)
             text = _unseen(self._node, output)
@@ -363,17 +381,17 @@ class ContainerExecutor(Executor):
                 mapped = self._users()
                 text = f"{mapped} ({self._node.last_words(1)})" if mapped else text
             raise Failed("container", text or f"the container ended at once: {output}")
-        if self._unwritable:
-            places = ", ".join(self._unwritable)
+        if self._report.unwritable:
+            places = ", ".join(self._report.unwritable)
             hint = "mount it writable, without root_squash, or give a copy of it"
             raise Failed(
                 "data", f"the program writes to {places}, and root of the container cannot: {hint}"
             )
-        return self._network_lines
+        return self._report.network_lines
 
     def unlike_root(self) -> str:
         """Return how root of the running container differs from root here, or ""."""
-        return self._users() if self._is_mapped else ""
+        return self._users() if self._report.is_mapped else ""
 
     def _users(self) -> str:
         """Return why the container's root is not root here, or ""."""
@@ -414,12 +432,12 @@ class ContainerExecutor(Executor):
             self._client.process.kill()
         # A client that ended between `create` and `start` (a cancellation reaches it, too)
         # leaves a container that never runs; the engine may still be creating it.
-        for tries in range(1 if self._up else 3):
+        for tries in range(1 if self._report.is_up else 3):
             self._waiting.wait(lambda: False, 0.3 if tries else 0)
             remove(self._node, self._name, self._waiting)
         status = self._client.process.poll()
         was_killed = status is None or status < 0
-        if was_killed and not self._up:
+        if was_killed and not self._report.is_up:
             self._remover.leave()
         else:
             self._remover.end()

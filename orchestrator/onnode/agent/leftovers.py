@@ -18,7 +18,8 @@ from contextlib import suppress
 
 from ..kernel.events import number
 from ..kernel.records import write_bytes
-from ..kernel.system import ENDED_STATES, ask, entries, first_line, job_state, process_start
+from ..kernel.slurm_job import ENDED_STATES, job_state
+from ..kernel.system import ask, entries, first_line, process_start
 from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400

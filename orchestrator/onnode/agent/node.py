@@ -16,7 +16,8 @@ from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import declared, rehearsed
-from ..kernel.system import Inventory, step_node
+from ..kernel.slurm_job import step_node
+from ..kernel.system import Inventory
 from ..kernel.world import log, now_ms
 from .hidden import hidden
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from ..kernel.events import number
-from ..kernel.system import job_end_s, lines
+from ..kernel.slurm_job import job_end_s
+from ..kernel.system import lines
 from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 

@@ -59,7 +59,7 @@ class Attempt:
         job, group = self._job, self._group
         state = self._new_state()
         job.status.start(self._run, self._number)
-        group.start_attempt(self._run, self._number)
+        group.record.start_attempt(self._run, self._number)
         yield from storage.retry(job, lambda: storage.begin(job, state))
         about = {"run": self._run, "attempt": self._number}
         request = {**about, "seed": state.seed, "port": state.master_port}
@@ -93,7 +93,7 @@ class Attempt:
             job_id=job.job_id,
             master_port=self._port(),
             nodes=list(self._ranks),
-            image_digest=self._group.image,
+            image_digest=self._group.choice.image,
             start_ms=job.world.wall_ms(),
         )
 

@@ -238,7 +238,7 @@ class Look:
         about = {"quiet": ages, "doing": dict(reports.doing), "ranks": list(reports.ranks)}
         group.record.note("look", node, {**about, "id": reports.id, "activity": activity})
         who = f"; node {node} (rank {reports.ranks.index(node)}): {activity}" if node else ""
-        run, attempt = group.last
+        run, attempt = group.record.last
         group.job.log(f"run {run} attempt {attempt} is silent for {quiet.quiet_s:.0f} s{who}")
 
 
@@ -278,7 +278,7 @@ class HangWatch:
             return ""
         detail = {node: list(pulse) for node, pulse in pulses.items()}
         group.record.note("hung", detail={"pulses": detail, "reason": reason})
-        run, attempt = group.last
+        run, attempt = group.record.last
         group.job.log(f"run {run} attempt {attempt} {reason}; asking the nodes what they do")
         yield from self._gather(left)
         layout = group.job.layout
@@ -311,7 +311,7 @@ class HangWatch:
 
     def remark(self) -> str:
         """Describe a run on TCP sockets despite RDMA, or without a sign of required RDMA."""
-        if self.stop_reason or not self._group.rdma_expected:
+        if self.stop_reason or not self._group.choice.rdma_expected:
             return ""
         transports = self._reports.transports
         if not transports and self._group.settings.network_rdma == "required":

@@ -15,7 +15,8 @@ from ..policy.place import lacking, next_to_pull
 from ..policy.reports import OUTCOMES, Check
 from ..policy.verdict import Row, table
 from .context import JobContext
-from .step import GroupRecord, GroupStep
+from .record import GroupRecord
+from .step import GroupStep
 
 
 class GroupChecks:
@@ -106,9 +107,9 @@ class GroupChecks:
         )
         self._record.note("judged", detail={"nodes": list(nodes), "failed": judged.failed})
         for node, rows in judged.rows.items():
-            before = self._job.rows.get(node, {})
+            before = self._job.shared.rows.get(node, {})
             kept = {name: row for name, row in before.items() if name in OUTCOMES}
-            self._job.rows[node] = {**{row.name: row for row in rows}, **kept}
+            self._job.shared.rows[node] = {**{row.name: row for row in rows}, **kept}
         for warning in judged.warnings:
             self._job.warn(warning)
         for node, reason in judged.failed.items():
@@ -127,17 +128,17 @@ class GroupChecks:
         self._keep(node, Check(names.get(kind, "container"), "fail", 0, reason))
 
     def _keep(self, node: str, check: Check) -> None:
-        self._job.rows.setdefault(node, {})[check.name] = check
+        self._job.shared.rows.setdefault(node, {})[check.name] = check
 
     def write(self) -> None:
         job = self._job
-        if not job.rows:
+        if not job.shared.rows:
             return
         try:
             job.world.files.make_folder(job.layout.preflight, exist_ok=True)
             rows = [
                 Row(node, *vars(check).values())
-                for node, checks in job.rows.items()
+                for node, checks in job.shared.rows.items()
                 for check in checks.values()
             ]
             path = job.layout.checks(job.job_id)

@@ -1,4 +1,4 @@
-"""The job, with or without a set, as its groups use it; its status."""
+"""The job, with or without a set, as its groups use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from shlex import quote
 from typing import Any, Protocol
 
 from ..kernel import records
-from ..kernel.events import EventLog
 from ..kernel.layout import Layout
 from ..kernel.program import Program
 from ..kernel.records import JobRecord, RunRecord
@@ -29,69 +28,24 @@ from ..policy.experiment import (
 )
 from ..policy.job_state import JobEnd, ending
 from ..policy.place import GroupState, waiting_now
-from ..policy.reports import Check, NodeReport
+from ..policy.reports import NodeReport
 from ..set.folder import Folder
 from .allocation import JobAllocation
 from .groups import SharedByGroups
 from .host import BatchHost
-
-
-class JobStatus:
-    """`started_ms`: Unix milliseconds."""
-
-    def __init__(self, started_ms: int) -> None:
-        self.started_ms = started_ms
-        self.state = self.reason = ""
-        self.run = self.attempt = 0
-        """The last started attempt; 0 before the first."""
-        self.warnings: list[str] = []
-        self.excluded: list[dict[str, Any]] = []
-        """Excluded nodes, and blamed nodes: used only if too few others are left."""
-        self.edited: list[str] = []
-        """The bundle's files with accepted edits."""
-        self._problem = ""
-
-    def update(self, state: str = "", reason: str = "") -> None:
-        """Set state and reason; "" keeps a value."""
-        self.state = state or self.state
-        self.reason = reason or self.reason
-
-    def clear_reason(self) -> None:
-        self.reason = ""
-
-    def start(self, run: int, attempt: int) -> None:
-        self.run, self.attempt = run, attempt
-
-    def complete(self, run: int) -> None:
-        """Count the runs up to `run` as done."""
-        self.run = run
-
-    def warn(self, text: str) -> bool:
-        """Return whether the warning is new."""
-        is_new = text not in self.warnings
-        if is_new:
-            self.warnings.append(text)
-        return is_new
-
-    def edit(self, files: Sequence[str]) -> None:
-        self.edited = list(files)
-
-    def fail_to_write(self, problem: str) -> bool:
-        """Keep `problem`, or ""; return whether it is new."""
-        is_new = problem not in ("", self._problem)
-        self._problem = problem
-        return is_new
-
+from .record import GroupRecord
+from .status import JobStatus
 
 ANSWERS = 3
 """Questions to the scheduler whether the job ends: no answer is not a no."""
+MEET_DIVISOR = 5
+"""Part of `container_start_s` for which groups await each other before their first runs: a minute
+by default. Containers' starts differ by less."""
 
 
-class ActiveGroup(Protocol):
-    """`last`: its last run and attempt."""
-
+class JobGroup(Protocol):
     number: int
-    last: tuple[int, int]
+    record: GroupRecord
 
     @property
     def state(self) -> GroupState: ...
@@ -103,24 +57,21 @@ class ActiveGroup(Protocol):
 class JobContext:
     """A job that holds nodes. Without a set it keeps no record."""
 
-    events: EventLog
     allocation: JobAllocation
     job_id: str
-    has_spares = False
-    image = ""
-    unique: frozenset[str] = frozenset()
-    """The runs' variables that differ per job."""
-    end_state = ""
-    """The job's last state, or "closing": nothing more is started. "" before that."""
 
     def __init__(
         self, program: Program, settings: Settings, layout: Layout, world: BatchHost
     ) -> None:
         self.program, self.settings, self.layout, self.world = program, settings, layout, world
         self.shared = SharedByGroups()
-        self.rows: dict[str, dict[str, Check]] = {}
-        """Node -> check -> result."""
+        self.end_state = ""
+        """The job's last state, or "closing": nothing more is started. "" before that."""
         self.reactor = world.reactor(self.take_signals)
+
+    @property
+    def has_spares(self) -> bool:
+        return False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -161,10 +112,6 @@ class JobContext:
         """Wait for the other groups' first nodes, within a limit."""
         yield from ()
 
-    def take_image(self, image: str) -> None:
-        """Set the image's identity; "" keeps it."""
-        self.image = image or self.image
-
     def take_environment(self, text: bytes) -> str:
         """Let nodes use only this environment of the runs; return its hash."""
         sha256 = hashlib.sha256(text).hexdigest()
@@ -181,7 +128,7 @@ class JobContext:
 
 
 class SetContext(JobContext):
-    end_reason = ""
+    """A job of a set, which keeps its record."""
 
     def __init__(
         self,
@@ -194,13 +141,27 @@ class SetContext(JobContext):
         super().__init__(program, settings, folder.layout, world)
         self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
         self.status = JobStatus(world.wall_ms())
+        self.groups: Sequence[JobGroup] = ()
+        self.unique: frozenset[str] = frozenset()
+        """The runs' variables that differ per job."""
+        self.end_reason = ""
         self.unexplained: list[str] = []
         """Signals to end that the scheduler has not explained."""
-        self.active: list[ActiveGroup] = []
-        self.port_base = int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
-        self.has_spares = len(allocation.allocated) > settings.nnodes
-        self.side_by_side = False
-        self.resume_command = f"orchestrator resume {quote(str(self.layout.root.name))}"
+
+    @property
+    def has_spares(self) -> bool:
+        return len(self.allocation.allocated) > self.settings.nnodes
+
+    @property
+    def port_base(self) -> int:
+        return int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
+
+    @property
+    def resume_command(self) -> str:
+        return f"orchestrator resume {quote(str(self.layout.root.name))}"
+
+    def take_program(self, program: Program) -> None:
+        self.program = program
 
     def environment_file(self) -> None:
         """Write the runs' environment. Raises SettingsError, OSError."""
@@ -220,6 +181,44 @@ class SetContext(JobContext):
             "program": self.program.sha256,
         }
         self.folder.record_that(("job", entry))
+
+    # ---- groups side by side ----
+
+    def form_groups(self, groups: Sequence[JobGroup]) -> None:
+        self.groups = groups
+
+    @property
+    def active(self) -> list[JobGroup]:
+        """The groups that still work."""
+        return [group for group in self.groups if group.number not in self.shared.left]
+
+    def arrive(self, group: int) -> None:
+        """Let the other groups start: `group` is ready, or never will be."""
+        self.shared.arrive(group)
+        self.reactor.wake()
+
+    def meet(self, group: int) -> Flow:
+        """Await the other groups' first nodes, within a limit: later nodes must be like those of
+        the first runs."""
+        self.arrive(group)
+        deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
+        while self.shared.awaits_groups and not self.end_state:
+            if self.world.now() >= deadline:
+                self.shared.leave_behind()
+                return
+            yield deadline
+
+    def others(self, group: int) -> dict[str, NodeReport]:
+        """Return the reports of ready nodes to compare with."""
+        reports = {}
+        for other in self.active:
+            if not self.shared.is_reference(other.number, group):
+                continue
+            for node in other.state.workers:
+                report = other.state.reports.get(node)
+                if report is not None and "ready" in report.messages:
+                    reports[node] = report
+        return reports
 
     # ---- one experiment ----
 
@@ -316,12 +315,12 @@ class SetContext(JobContext):
             nodes=workers or list(planned),
             run=status.run,
             attempt=status.attempt,
-            image_digest=self.image,
+            image_digest=self.shared.image,
             engine=self.settings.engine,
             spares=[*waiting, *self.shared.pool],
             set_aside=status.excluded,
             warnings=status.warnings,
-            groups=groups if self.side_by_side and not is_final else [],
+            groups=groups if self.shared.side_by_side and not is_final else [],
             ledger=self.folder.head,
             edited=status.edited,
         )
@@ -375,10 +374,13 @@ class SetContext(JobContext):
         if (state, reason) != (self.end_state, self.end_reason):
             self._end_as(state, reason)
         decision = {"signals": signals, "told": end.text, "state": state, "reason": reason}
-        self.note_ending(decision)
+        for group in self.groups[:1]:
+            group.record.note("ending", detail=decision)
 
-    def note_ending(self, decision: Mapping[str, Any]) -> None:
-        """Record why the set is closed."""
+    def close(self, state: str, reason: str = "") -> None:
+        """Start nothing more. An earlier end keeps its state and reason."""
+        self.end_state = self.end_state or state
+        self.end_reason = self.end_reason or reason
 
     def _end_as(self, state: str, reason: str) -> None:
         self.end_state, self.end_reason = state, reason
@@ -388,6 +390,6 @@ class SetContext(JobContext):
             self.write(state, reason)
 
 
-def _group_entry(group: ActiveGroup) -> dict[str, Any]:
-    run, attempt = group.last if group.is_at_work else (0, 0)
+def _group_entry(group: JobGroup) -> dict[str, Any]:
+    run, attempt = group.record.last if group.is_at_work else (0, 0)
     return {"nodes": group.state.workers, "run": run, "attempt": attempt}

@@ -1,22 +1,22 @@
-"""A group's nodes during the job: chosen, made ready, renewed, released."""
+"""A group's nodes during the job: made ready, renewed, released."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from ..kernel.events import UNIT, EventLog
+from ..kernel.events import EventLog
 from ..kernel.layout import group_name
 from ..kernel.node_names import fold
 from ..kernel.waiting import Flow
 from ..policy import place
-from ..policy.judge import Agreement, agree, agree_on_facts
+from ..policy.judge import agree_on_facts
 from ..policy.place import GroupState
-from ..policy.reports import NodeReport
 from .checks import GroupChecks, Pulls
+from .choice import GroupChoice
 from .context import JobContext
-from .step import GroupRecord, GroupStep, NodeDeadline
+from .record import GroupRecord
+from .step import GroupStep, NodeDeadline
 
 
 class Group:
@@ -26,24 +26,19 @@ class Group:
         self,
         job: JobContext,
         allocated: Sequence[str],
+        events: EventLog,
         number: int = 1,
-        events: EventLog | None = None,
     ) -> None:
-        """`events`: by default the job's."""
         self.job, self.settings, self.number = job, job.settings, number
         self.name = group_name(job.job_id, number)
-        self.record = GroupRecord(events or job.events)
+        self.record = GroupRecord(events)
         self.step = GroupStep(job, self.record, allocated)
         self.checks = GroupChecks(job, self.record, self.name)
+        self.choice = GroupChoice(job, self.record, self.step, self.checks, number)
         self.pulls = Pulls(job, self.record, self.step, number)
-        self.last = 0, 0
-        """Run and attempt."""
         self.problem = ""
         """Why the nodes are not ready."""
         self.too_few = False
-        self.image = ""
-        self.rdma_expected = False
-        self._choosing = False
         self._retries = 0
         """Remaining starts without a newly excluded node."""
         settings = {**vars(self.settings), "data": {}}  # decisions need no folders
@@ -60,9 +55,6 @@ class Group:
     def is_at_work(self) -> bool:
         return self.step.is_at_work
 
-    def start_attempt(self, run: int, attempt: int) -> None:
-        self.last = run, attempt
-
     # ---- making nodes ready ----
 
     def make_ready(self) -> Flow:
@@ -72,8 +64,8 @@ class Group:
         """
         self._retries = 1
         while True:
-            self._update_lost()
-            self._reinforce()
+            self.choice.update_lost()
+            self.choice.reinforce()
             nodes = place.candidates(self.state)
             if isinstance(nodes, place.Pause):
                 self.too_few, self.problem = True, nodes.reason
@@ -103,11 +95,9 @@ class Group:
         self.problem = ""
         detail = {"generation": self.state.orders.generation + 1, "nodes": list(nodes)}
         self.record.note("hold", detail=detail)
-        self._choosing = deep or len(nodes) > self.settings.nnodes
-        if not self._choosing:
-            self._use(nodes)
+        self.choice.begin(nodes, deep=deep)
         self.start(nodes, "hold")
-        if self._choosing and not (yield from self._choose(nodes, first, deep)):
+        if self.choice.is_open and not (yield from self._choose(nodes, first, deep)):
             return False
         return (yield from self._get_ready(nodes))
 
@@ -126,7 +116,7 @@ class Group:
             "ORCH_JOB_ID": job.job_id,
             "ORCH_GENERATION": str(self.state.orders.generation),
             "ORCH_GROUP": self.name,
-            "ORCH_CHOOSE": "1" if self._choosing else "0",
+            "ORCH_CHOOSE": "1" if self.choice.is_open else "0",
             "ORCH_NODES": " ".join(ranks),
             "MASTER_ADDR": master,
             # The first node has no route to itself.
@@ -152,7 +142,7 @@ class Group:
                 for node in silent:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
-                self._update_lost()  # no step starts on a removed node
+                self.choice.update_lost()  # no step starts on a removed node
                 last = self.step.complaints.last_lines
                 reason = f"the step ended without a word from {fold(silent)}: {last}"
                 self.problem = (
@@ -169,63 +159,21 @@ class Group:
         reports, failed = self.state.reports, self.state.failed
         return [node for node in nodes if word not in reports[node].messages and node not in failed]
 
-    def _update_lost(self) -> None:
-        state, source = self.state, self.job.allocation.name
-        lost = self.job.allocation.lost(state.allocated)
-        if lost is None:
-            return
-        for node in state.allocated:
-            if node in lost and state.lost.get(node) != lost[node]:
-                self.record.note("lost", node, lost[node], source)
-            elif node in state.lost and node not in lost:
-                self.record.note("back", node, source=source)
-
-    def _reinforce(self) -> None:
-        """Take unassigned nodes if there are too few here."""
-        shared = self.job.shared
-        while shared.pool and len(place.healthy(self.state)) < self.settings.nnodes:
-            node = shared.take_node()
-            self.step.add_node(node)
-            self.record.note("joined", node)
-            self._update_lost()
-
     def _choose(self, nodes: Sequence[str], first: bool, deep: bool) -> Flow:
         """Value: False on failure; `problem` has the reason."""
         if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
-        self.problem = self._compare(self._unfailed(nodes))
+        self.problem = self.choice.compare_waiting(self.choice.unfailed(nodes))
         if self.problem:
             return False
-        if deep and not (yield from self._measure(self._unfailed(nodes))):
+        if deep and not (yield from self.choice.measure(self.choice.unfailed(nodes))):
             return False
-        is_placed = self._use(nodes, first=first, send=True)
+        is_placed = self.choice.use(nodes, first=first, send=True)
         if is_placed and (not self.state.failed or self._exclude_failed() or self.job.end_state):
             return True
         self.problem = place.describe_failures(self.state, nodes)
         return False
-
-    def _unfailed(self, nodes: Sequence[str]) -> list[str]:
-        return [node for node in nodes if node not in self.state.failed]
-
-    def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
-        """Assign the ranks, and `send` them to the nodes; False with too few nodes."""
-        placement = place.choose(self.state, nodes, first=first)
-        if placement is None:
-            return False
-        ranks = placement.ranks
-        for old, new in zip(self.state.ranks, ranks):
-            if old and old != new:
-                self.job.log(f"node {new} takes the place of node {old}")
-        placed = {**place.as_json(placement), "from": list(nodes), "first": first}
-        self.record.note("placed", detail=placed)
-        if send:
-            self.step.send({"do": "use", "nodes": list(ranks)})
-            if placement.waiting:
-                waiting = " ".join(placement.waiting)
-                self.job.log(f"nodes {' '.join(ranks)}; waiting: {waiting}")
-        self.job.write()
-        return True
 
     def _get_ready(self, nodes: Sequence[str]) -> Flow:
         """Wait for the nodes in use; waiting nodes replace failed nodes."""
@@ -235,14 +183,15 @@ class Group:
                 return False
             if not self.record.has_failed(workers):
                 yield from self.job.meet(self.number)
-                if self._agree(workers):
+                self.problem = self.choice.compare_ready(workers)
+                if not self.problem:
                     break
                 if not self.record.has_failed(workers):
                     return False  # no replacement, or no single node to blame
             self.problem = place.describe_failures(self.state, nodes)
-            if not self._choosing:
+            if not self.choice.is_open:
                 return False
-            if not self._exclude_failed() or not self._use(nodes, send=True):
+            if not self._exclude_failed() or not self.choice.use(nodes, send=True):
                 return False
             self.problem = ""
         self.checks.write()
@@ -257,7 +206,7 @@ class Group:
         """Also judge nodes not yet judged."""
         if not (yield from self.wait_for("ready", workers)):
             return False
-        if self._choosing:
+        if self.choice.is_open:
             return True
         if self.checks.are_wanted and not (yield from self.wait_for("checked", workers)):
             return False
@@ -288,119 +237,14 @@ class Group:
                 hosts.append(" ".join(dict.fromkeys((report.address, full, node))))
         return {"master": master, "hosts": hosts}
 
-    # ---- comparing nodes ----
-
-    def _compare(self, nodes: Sequence[str]) -> str:
-        """Fail nodes unlike the others; return why the set stops, or ""."""
-        if self.settings.nnodes < 2 or len(nodes) < 2:
-            return ""
-        agreement = agree(self.state.reports, nodes, self.settings, None)
-        self._take_differences(agreement)
-        return "" if agreement.differing else agreement.problem
-
-    def _agree(self, nodes: Sequence[str]) -> bool:
-        """Compare all nodes of all groups."""
-        agreement = agree(self.state.reports, nodes, self.settings, self.image)
-        others = self.job.others(self.number)
-        if others:
-            agreement = self._agree_with(others, nodes, agreement)
-        self.problem, self.rdma_expected = agreement.problem, agreement.rdma_expected
-        self.image = agreement.image or self.image
-        self.job.take_image(self.image)
-        self._take_differences(agreement)
-        return not agreement.problem
-
-    def _agree_with(
-        self, others: dict[str, NodeReport], nodes: Sequence[str], agreement: Agreement
-    ) -> Agreement:
-        """Include `others`, the nodes of other groups."""
-        job = self.job
-        everyone = [node for node in job.allocation.allocated if node in others or node in nodes]
-        reports = {**self.state.reports, **others}
-        among_all = agree(reports, everyone, self.settings, self.image or job.image)
-        differing = {node: text for node, text in among_all.differing.items() if node in nodes}
-        problem = "; ".join(f"node {node}: {text}" for node, text in differing.items())
-        if self.number in job.shared.behind:  # others have started runs and are the reference
-            problem = problem or among_all.problem
-        if not problem:  # alike, or the others have the problem
-            problem, differing = agreement.problem, agreement.differing
-        return replace(
-            agreement,
-            problem=problem,
-            differing=differing,
-            image="" if problem else agreement.image,
-            warnings=among_all.warnings or agreement.warnings,
-        )
-
-    def _take_differences(self, agreement: Agreement) -> None:
-        for warning in agreement.warnings:
-            self.job.warn(warning)
-        if self._choosing or self.job.shared.pool:  # replaceable
-            for node, text in agreement.differing.items():
-                self.record.fail(node, "versions", text)
-
     def facts_now(self, nodes: Sequence[str]) -> list[tuple[str, str, str]]:
         """Return (node or *, field, value)."""
         return agree_on_facts(self.state.reports, nodes, self.settings).rows
 
-    def _measure(self, nodes: Sequence[str]) -> Flow:
-        """Slow nodes are the last choice. Value: False if the set is ending."""
-        if "deep" in self.settings.preflight_skip or not nodes:
-            return True
-        from .deep import measure  # only some bundles have it
-
-        verdict = yield from measure(self.job, nodes, self.job.layout.bandwidth(self.name))
-        if self.job.end_state:
-            return False
-        self.job.log(f"deep: {verdict.summary}")
-        checks = {
-            node: self.checks.take_deep(node, row, verdict.ms) for node, row in verdict.rows.items()
-        }
-        fast = [node for node in nodes if node not in verdict.slow]
-        only_warns = "deep" in self.settings.preflight_warn or len(fast) < self.settings.nnodes
-        for node in verdict.slow:
-            self.record.note("slow", node)
-            reason = f"check deep: {checks[node].sentence}"
-            if only_warns:
-                self.job.warn(f"{reason} ({node})")
-            else:
-                self.blame(node, "deep", reason)
-        return True
-
-    # ---- excluding nodes ----
-
     def _exclude_failed(self) -> bool:
-        """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
-        answer, nodes that it may have ended get another try."""
-        is_ending = self.job.check_for_end()
-        if is_ending or (is_ending is None and self._retries and place.may_be_ended(self.state)):
-            return False
-        for node, (kind, reason) in list(self.state.failed.items()):
-            if node not in self.state.excluded:
-                self._note_with_attempt("aside", node, kind, reason)
-                self.job.exclude(node, kind, reason, self.last)
-                self.checks.take_failure(node, kind, reason)
-        self.job.write()
-        return True
+        return self.choice.exclude_failed(may_retry=self._retries > 0)
 
-    def _note_with_attempt(self, word: str, node: str, kind: str, reason: str) -> None:
-        self.record.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
-
-    def blame(self, node: str, kind: str, reason: str) -> bool:
-        """Use a node only if too few others are left; return whether its attempt does not count.
-
-        Without spares nothing is recorded: all nodes are needed.
-        """
-        if not self.job.has_spares:
-            return False
-        if node not in self.state.blamed:
-            self.job.exclude(node, kind, reason, self.last)
-        self._note_with_attempt("blamed", node, kind, reason)
-        self._reinforce()
-        if not place.is_free(self.state, node):
-            return False
-        self.record.note("free", node)
-        return True
+    # ---- after an attempt ----
 
     def repeats(self) -> bool:
         """Return whether all attempts died alike, as would the next."""

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..policy.reports import Check
+
 
 class SharedByGroups:
-    """Unassigned nodes, pulls, and the wait for each other. Groups are numbers."""
+    """Unassigned nodes, the image, checks, pulls, and the wait for each other. Groups are
+    numbers."""
 
     def __init__(self) -> None:
+        self.side_by_side = False
+        self.left: set[int] = set()
+        """Groups that start no more runs."""
         self.pool: list[str] = []
         """Unassigned nodes."""
         self.behind: set[int] = set()
         """Groups whose first runs the others did not await."""
+        self.image = ""
+        """The image's identity."""
+        self.rows: dict[str, dict[str, Check]] = {}
+        """Node -> check -> result."""
         self._awaited: set[int] = set()
         """Groups not yet ready for the first time."""
         self._pulls: dict[int, int] = {}
@@ -21,6 +31,14 @@ class SharedByGroups:
     def divide(self, groups: Iterable[int], pool: Iterable[str]) -> None:
         """Form groups, and leave `pool` unassigned."""
         self._awaited, self.pool = set(groups), list(pool)
+        self.side_by_side = len(self._awaited) > 1
+
+    def leave(self, group: int) -> None:
+        self.left.add(group)
+
+    def take_image(self, image: str) -> None:
+        """Set the image's identity; "" keeps it."""
+        self.image = image or self.image
 
     # ---- unassigned nodes ----
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..kernel.events import EventLog
 from ..kernel.layout import group_name
 from ..kernel.plural import count
 from ..kernel.program import Program
-from ..kernel.settings import Settings
 from ..kernel.settings_file import SettingsError, check_parts
 from ..kernel.waiting import UNTIL_WOKEN, Flow, together
 from ..policy import place
 from ..policy.job_state import fits
 from ..policy.outcome import Outcome
 from ..policy.queue import IN_A_ROW, Queue, apply, is_to_stop, next_run
-from ..policy.reports import NodeReport
 from ..set.folder import NO_ROOM, Folder, FolderError, SameJobError
 from ..set.ledger import mark
 from ..set.opening import open_folder
 from ..set.settle import settle
 from . import storage
-from .allocation import JobAllocation, OtherCopy
+from .allocation import OtherCopy
 from .attempt import Attempt
 from .context import SetContext
 from .group import Group
@@ -31,10 +28,6 @@ from .slurm import job_nodes
 
 if TYPE_CHECKING:
     from .notice import Notices
-
-MEET_DIVISOR = 5
-"""Part of `container_start_s` for which groups await each other before their first runs: a minute
-by default. Containers' starts differ by less."""
 
 
 def main(program: Program, kind: str) -> int:
@@ -64,7 +57,7 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    return (yield from SetJob(program, settings, allocation, folder, world).work())
+    return (yield from SetJob(SetContext(program, settings, allocation, folder, world)).work())
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
@@ -78,29 +71,25 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-class SetJob(SetContext):
+class SetJob:
+    """Does the missing runs of a set on the nodes of a job."""
+
     queue: Queue
     out_of_time = ""
     """Why no more runs start."""
 
-    def __init__(
-        self,
-        program: Program,
-        settings: Settings,
-        allocation: JobAllocation,
-        folder: Folder,
-        world: BatchHost,
-    ) -> None:
-        super().__init__(program, settings, allocation, folder, world)
+    def __init__(self, job: SetContext) -> None:
+        self._job = job
         self.groups: list[Group] = []
         self.notices = self._open_notices()
 
     def _open_notices(self) -> Notices | None:
-        if not self.settings.notifies:
+        job = self._job
+        if not job.settings.notifies:
             return None
         from .notice import Notices
 
-        return Notices(self.program, self.settings, self.folder, self.job_id, self.world)
+        return Notices(job.program, job.settings, job.folder, job.job_id, job.world)
 
     def work(self) -> Flow:
         """Value: the exit status."""
@@ -110,23 +99,24 @@ class SetJob(SetContext):
             state, reason = yield from self._flow()
         except (SettingsError, FolderError, OSError) as error:
             state, reason = self._failure(error)
-            self.log(f"error: {reason}")
+            self._job.log(f"error: {reason}")
         finally:
             yield from self._finish(state, reason)
         status = 0 if state == "complete" and not self._log_missing() else 1
-        if self.folder.head:  # the last line: compared by `orchestrator audit`
-            self.log(mark(self.folder.head))
+        if self._job.folder.head:  # the last line: compared by `orchestrator audit`
+            self._job.log(mark(self._job.folder.head))
         return status
 
     def _flow(self) -> Flow:
         """Value: the job's state and reason."""
+        job = self._job
         problems = yield from together([self._work_on(group) for group in self.groups])
         # A signal may follow the last run.
-        if self.end_state and self.folder.missing():
-            self.ask_why()
-            return self.end_state, self.end_reason
+        if job.end_state and job.folder.missing():
+            job.ask_why()
+            return job.end_state, job.end_reason
         if not self.queue.missing:
-            self.status.complete(self.folder.record.nexp)
+            job.status.complete(job.folder.record.nexp)
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
@@ -134,15 +124,15 @@ class SetJob(SetContext):
 
     def _work_on(self, group: Group) -> Flow:
         """Value: why the group stopped, or ""."""
+        job = self._job
         try:
             is_ready = not self.queue.missing or (yield from group.make_ready())
-            self._arrive(group.number)
+            job.arrive(group.number)
             problem = (yield from self._runs(group)) if is_ready else group.problem
             if problem:
                 yield from self._leave(group, problem)
         except Exception as error:  # other groups end their runs
-            self.end_state = self.end_state or "failed"
-            self.end_reason = self.end_reason or str(error)
+            job.close("failed", str(error))
             raise
         return problem
 
@@ -153,13 +143,14 @@ class SetJob(SetContext):
             if problem := (yield from self._prepare_run(group, used=used)):
                 self._give_back(group, run, "back")
                 return problem
-            attempt = Attempt(self, group, run, self.folder.last_attempt(run) + 1)
+            number = self._job.folder.last_attempt(run) + 1
+            attempt = Attempt(self._job, group, run, number)
             outcome = yield from attempt.play()
             used = not outcome.clean
             if outcome.outcome != "infrastructure":
                 self._give_back(group, run, "result")
                 self._notify("running")
-                if attempt.change and self.settings.changes == "stop":
+                if attempt.change and self._job.settings.changes == "stop":
                     return attempt.change
             elif problem := self._died(group, run, outcome, hopeless=attempt.is_hopeless):
                 return problem
@@ -169,88 +160,93 @@ class SetJob(SetContext):
 
     def _prepare_set(self) -> None:
         """Raises SettingsError, FolderError, OSError."""
+        job = self._job
         self._verify_bundle()
-        settle(self.folder)
-        self.environment_file()
+        settle(job.folder)
+        job.environment_file()
         self._divide()
-        self.write("starting")
+        job.write("starting")
 
     def _verify_bundle(self) -> None:
-        kept = self.environment.get("ORCH_BUNDLE_SHA256", "")
-        edited, program = self.folder.verify_bundle(kept)
-        self.status.edit(edited)
-        if not self.program.archive:  # started by hand, perhaps from another bundle
-            self.program = self.folder.carry(program)
-        elif self.program.files != program.files:
+        job = self._job
+        kept = job.environment.get("ORCH_BUNDLE_SHA256", "")
+        edited, program = job.folder.verify_bundle(kept)
+        job.status.edit(edited)
+        if not job.program.archive:  # started by hand, perhaps from another bundle
+            job.take_program(job.folder.carry(program))
+        elif job.program.files != program.files:
             raise FolderError(
                 "the bundle was edited since this job was submitted; `orchestrator resume` submits "
                 "it anew"
             )
         if edited:
-            self.warn(f"the bundle was edited since it was declared: {', '.join(edited[:8])}")
+            job.warn(f"the bundle was edited since it was declared: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
         """Form groups (at most as many as missing runs) and their queue."""
-        need, missing = self.settings.nnodes, self.folder.missing()
-        allocated = self.allocation.allocated
-        most = min(self.settings.side_by_side, len(missing))
+        job = self._job
+        need, missing = job.settings.nnodes, job.folder.missing()
+        allocated = job.allocation.allocated
+        most = min(job.settings.side_by_side, len(missing))
         groups, pool = place.groups(allocated, need, most)
         numbers = list(range(1, len(groups) + 1))
-        self.shared.divide(numbers, pool)
+        job.shared.divide(numbers, pool)
         self.queue = Queue()
-        self.side_by_side = len(groups) > 1
         for number, nodes in zip(numbers, groups):
-            events = EventLog(self.layout.events(group_name(self.job_id, number)), self.world)
-            self.groups.append(Group(self, nodes, number, events))
-        self.active = [*self.groups]
-        attempts = self.settings.max_attempts
+            events = EventLog(job.layout.events(group_name(job.job_id, number)), job.world)
+            self.groups.append(Group(job, nodes, events, number))
+        job.form_groups(self.groups)
+        attempts = job.settings.max_attempts
         self._turn("runs", missing=missing, most=attempts, groups=numbers)
         spare = len(allocated) - need * len(groups)
-        nexp = self.folder.record.nexp
-        text = f"set {self.layout.root}: {count(nexp, 'run')} on {count(need, 'node')}"
-        text += f", {len(groups)} side by side" if self.side_by_side else ""
+        nexp = job.folder.record.nexp
+        text = f"set {job.layout.root}: {count(nexp, 'run')} on {count(need, 'node')}"
+        text += f", {len(groups)} side by side" if job.shared.side_by_side else ""
         text += f", {spare} to spare" if spare else ""
-        self.log(text)
+        job.log(text)
 
     def _failure(self, error: Exception) -> tuple[str, str]:
         if not isinstance(error, OSError):
             return "failed", str(error)
-        path = error.filename or self.layout.root
+        path = error.filename or self._job.layout.root
         return "paused", f"cannot write to {path}: {error.strerror} ({NO_ROOM})"
 
     def _stopped(self) -> str:
         """Return the state of a set that cannot continue here: failed if this job started no
         attempt, and another allocation could continue nothing (results, used spares)."""
-        used_up = any(group.too_few for group in self.groups) and self.has_spares
-        return "paused" if self.status.run or used_up or self.folder.has_results() else "failed"
+        used_up = any(group.too_few for group in self.groups) and self._job.has_spares
+        continues = self._job.status.run or used_up or self._job.folder.has_results()
+        return "paused" if continues else "failed"
 
     def _finish(self, state: str, reason: str) -> Flow:
-        self.end_state = self.end_state or "closing"
+        job = self._job
+        job.close("closing")
         try:
             yield from together([group.release() for group in self.groups])
             for group in self.groups:
                 group.checks.remove_markers()
         finally:
-            self.status.clear_reason()
-            yield from storage.write_last(self, state, reason)
+            job.status.clear_reason()
+            yield from storage.write_last(job, state, reason)
             self._notify(state, reason)
-            if self.folder.head:
-                self.allocation.keep_mark(mark(self.folder.head))
-            self.folder.release()
+            if job.folder.head:
+                job.allocation.keep_mark(mark(job.folder.head))
+            job.folder.release()
             if self.notices:
                 self.notices.finish()
-            self.log(f"set {self.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
+            job.log(f"set {job.layout.root.name}: {state}" + (f" ({reason})" if reason else ""))
 
     def _log_missing(self) -> int:
         """Return the number of missing runs, 1 if unknown."""
+        job = self._job
         try:
-            missing = len(self.folder.missing())
+            missing = len(job.folder.missing())
         except OSError as error:
-            self.log(f"error: cannot read {error.filename or self.layout.root}: {error.strerror}")
+            job.log(f"error: cannot read {error.filename or job.layout.root}: {error.strerror}")
             return 1
         if missing:
-            runs = f"{missing} of {count(self.folder.record.nexp, 'run')} without a result"
-            self.log(f"{runs}; `{self.resume_command}` tries them again")
+            runs = f"{missing} of {count(job.folder.record.nexp, 'run')} without a result"
+            job.log(f"{runs}; `{job.resume_command}` tries them again")
         return missing
 
     # ---- the queue of runs ----
@@ -258,14 +254,14 @@ class SetJob(SetContext):
     def _next(self, group: Group) -> Flow:
         """Value: the group's next run; 0 at the end of queue or set."""
         waits = False
-        while not self.is_ending():
+        while not self._job.is_ending():
             if run := next_run(self.queue, group.number):
                 self._turn("take", group=group.number, run=run)
                 return run
             if not self.queue.in_hand:
                 return 0
             if not waits:
-                self.write()  # no run on these nodes
+                self._job.write()  # no run on these nodes
             waits = True
             yield UNTIL_WOKEN  # another group may give up a run
         return 0
@@ -282,13 +278,14 @@ class SetJob(SetContext):
 
         Call it with a run in hand: nodes get ready for a run only.
         """
+        job = self._job
         self.out_of_time = self._too_late(group) or self.out_of_time
         if self.out_of_time or not used:
             return self.out_of_time
-        yield from storage.wait(self)  # also for the nodes
+        yield from storage.wait(job)  # also for the nodes
         # Ends all processes of a dead run.
         yield from group.release()
-        if not self.end_state and (yield from group.make_ready()):
+        if not job.end_state and (yield from group.make_ready()):
             return ""
         return f"the containers could not be renewed: {group.problem}"
 
@@ -298,16 +295,17 @@ class SetJob(SetContext):
         The shortest run so far counts. A job always starts its first run: after a clock step, known
         lengths may be far too long.
         """
-        if not self.status.run:
+        job = self._job
+        if not job.status.run:
             return ""
-        nexp = self.folder.record.nexp
-        states = [self.folder.run_state(run) for run in range(1, nexp + 1)]
+        nexp = job.folder.record.nexp
+        states = [job.folder.run_state(run) for run in range(1, nexp + 1)]
         took_ms = [
             state.end_ms - state.start_ms
             for state in states
             if state is not None and state.done and state.start_ms
         ]
-        left_s = self.allocation.seconds_left() if took_ms else None
+        left_s = job.allocation.seconds_left() if took_ms else None
         needs_s = min(took_ms, default=0) / 1000
         if left_s is None or fits(left_s, needs_s):
             return ""
@@ -316,14 +314,14 @@ class SetJob(SetContext):
         return (
             f"{left} of {count(nexp, 'run')} left; a run takes {_time(needs_s)} at least, and "
             f"the job's time limit leaves {_time(left_s)}; "
-            f"`{self.resume_command}` does them in another job"
+            f"`{job.resume_command}` does them in another job"
         )
 
     def _died(self, group: Group, run: int, outcome: Outcome, *, hopeless: bool) -> str:
         """Return why the group stops, or ""."""
-        self.log(f"run {run} attempt {group.last[1]} failed: {outcome.reason}")
-        self.reactor.wake()  # perhaps for another group
-        blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
+        self._job.log(f"run {run} attempt {group.record.last[1]} failed: {outcome.reason}")
+        self._job.reactor.wake()  # perhaps for another group
+        blamed = [group.choice.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # With a fresh node, the attempt does not count.
         has_fresh_node = any(blamed)
         if hopeless and not has_fresh_node:
@@ -346,50 +344,20 @@ class SetJob(SetContext):
 
     def _leave(self, group: Group, problem: str) -> Flow:
         """Release a group while others work and may use its healthy nodes. The last group stays."""
-        if self.end_state or len(self.queue.groups) < 2:
+        job = self._job
+        if job.end_state or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
         nodes = group.state.workers or group.state.allocated
-        self.warn(f"no more runs on {' '.join(nodes)}: {problem}")
+        job.warn(f"no more runs on {' '.join(nodes)}: {problem}")
         yield from group.release()
         group.checks.remove_markers()
-        self.active.remove(group)
+        job.shared.leave(group.number)
         if group.too_few:
-            self.shared.add_nodes(place.healthy(group.state))
-        self.write()
+            job.shared.add_nodes(place.healthy(group.state))
+        job.write()
 
-    def _arrive(self, group: int) -> None:
-        self.shared.arrive(group)
-        self.reactor.wake()
-
-    def meet(self, group: int) -> Flow:
-        """Await the other groups' first nodes, within a limit: later nodes must be like those of
-        the first runs."""
-        self._arrive(group)
-        deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
-        while self.shared.awaits_groups and not self.end_state:
-            if self.world.now() >= deadline:
-                self.shared.leave_behind()
-                return
-            yield deadline
-
-    def others(self, group: int) -> dict[str, NodeReport]:
-        """Return the reports of ready nodes to compare with."""
-        reports = {}
-        for other in self.active:
-            if not self.shared.is_reference(other.number, group):
-                continue
-            for node in other.state.workers:
-                report = other.state.reports.get(node)
-                if report is not None and "ready" in report.messages:
-                    reports[node] = report
-        return reports
-
-    # ---- people, and the record ----
-
-    def note_ending(self, decision: Mapping[str, Any]) -> None:
-        for group in self.groups[:1]:
-            group.record.note("ending", detail=dict(decision))
+    # ---- people ----
 
     def _notify(self, state: str, reason: str = "") -> None:
         """A failure never stops a set."""
@@ -398,4 +366,4 @@ class SetJob(SetContext):
             if decision and self.groups:
                 self.groups[0].record.note("notify", detail=decision)
         except Exception as error:  # the set is worth more
-            self.log(f"notify: {error!r}")
+            self._job.log(f"notify: {error!r}")

@@ -156,8 +156,7 @@ class Preflight(JobContext):
         return (yield from self._judged(group))
 
     def _group(self, nodes: Sequence[str]) -> Group:
-        self.events = EventLog(self.layout.events(self.job_id), self.world)
-        group = Group(self, nodes)
+        group = Group(self, nodes, EventLog(self.layout.events(self.job_id), self.world))
         group.record.note("hold", detail={"generation": 1, "nodes": list(nodes)})
         return group
 

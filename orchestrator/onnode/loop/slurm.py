@@ -15,7 +15,7 @@ from ..kernel.events import MAX_WORD_BYTES, number
 from ..kernel.node_names import fold
 from ..kernel.plural import count
 from ..kernel.settings import Settings
-from ..kernel.system import ENDED_STATES, UNKNOWN_JOB, comment
+from ..kernel.slurm_job import ENDED_STATES, UNKNOWN_JOB, comment
 from ..kernel.world import World
 from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
 from ..set.ledger import MARK

@@ -1,4 +1,4 @@
-"""A group's record, and its processes on its nodes."""
+"""A group's processes on its nodes, and their messages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..kernel.events import UNIT, Event, EventLog, Pulse, clean, number, parse_pong, parse_word
+from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
 from ..kernel.waiting import Flow
-from ..policy import place
 from .context import JobContext
 from .host import JobStep, StepProcesses
+from .record import GroupRecord
 from .slurm import step_message
 
 MAX_COMPLAINTS = 64 << 10
@@ -108,45 +108,6 @@ class Listener(Protocol):
     def take(self, event: Event) -> None: ...
 
     def take_pulse(self, node: str, attempt: str, pulse: Pulse) -> None: ...
-
-
-class GroupRecord:
-    """A group's events: node messages, and decisions of the loop."""
-
-    def __init__(self, events: EventLog) -> None:
-        self.events = events
-        self.state = place.GroupState()
-
-    def note(
-        self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
-    ) -> Event:
-        """Record an event and apply it to the state."""
-        event = self.events.append(source, word, node, detail)
-        place.apply(self.state, event)
-        return event
-
-    def fail(self, node: str, kind: str, reason: str) -> None:
-        if node not in self.state.failed:
-            self.note("fail", node, f"{kind}{UNIT}{reason}")
-
-    def lose(self, node: str, reason: str, kind: str = "silent") -> None:
-        """Record that a node is silent and failed, unless it sent `left`. Its agent may still
-        run."""
-        report = self.state.reports.get(node)
-        if report is None or "left" in report.messages or node in self.state.silent:
-            return
-        self.note("silent", node)
-        self.fail(node, kind, reason)
-
-    def is_gone(self, node: str) -> bool:
-        """Nothing more can come from the node in this step."""
-        return node in self.state.silent or "left" in self.state.reports[node].messages
-
-    def still_there(self, nodes: Iterable[str]) -> list[str]:
-        return [node for node in nodes if not self.is_gone(node)]
-
-    def has_failed(self, nodes: Iterable[str]) -> bool:
-        return any(node in self.state.failed for node in nodes)
 
 
 class GroupStep:
