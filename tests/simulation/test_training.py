@@ -295,32 +295,59 @@ def test_a_program_that_dies_leaves_the_log_until_then() -> None:
     assert whole.cut(whole.seconds + 5) == whole
 
 
+def silent_from(script: Script, at_s: float) -> Script:
+    """Return a program that hangs at `at_s`."""
+    return replace(script.cut(at_s), seconds=float("inf"))
+
+
 def test_a_program_that_hangs_never_ends() -> None:
     whole = drawn(BUILTIN)
-    hung = whole.silent_from(whole.run_start_s)
+    hung = silent_from(whole, whole.run_start_s)
     assert hung.seconds == float("inf") and hung.status == ""
     assert hung.output and whole.output.startswith(hung.output)
-    late = whole.silent_from(whole.run_stop_s)
+    late = silent_from(whole, whole.run_stop_s)
     assert (late.seconds, late.status) == (float("inf"), "success")
 
 
 def test_a_program_can_end_without_a_run_stop() -> None:
     whole = drawn(LLAMA31)
-    ended = whole.without_run_stop()
+    before = tuple(line for line in whole.lines if line[0] < whole.run_stop_s)
+    ended = replace(whole, lines=before).cut(whole.seconds)
     assert (ended.seconds, ended.status) == (whole.seconds, "") and not records(ended, "run_stop")
     assert whole.output.startswith(ended.output)
+
+
+GARBAGE = (
+    b":::MLLOG {\n",
+    b':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_st\n',
+    b":::MLLOG [1, 2]\n",
+    (
+        b':::MLLOG {"namespace": "", "time_ms": null, "event_type": "", "key": 7, "value": NaN, '
+        b'"metadata": []}\n'
+    ),
+    b"::MLLOG {}\r\n",
+    b"\x00\xff\xfe\x80\n",
+    b"10%|#   | 1/10\r20%|##  | 2/10\r\n",
+    b"\x1b[31mwarning\x1b[0m: \xe2\x96\n",
+    b"\n",
+)
+
+
+def garbage(script: Script, chance: random.Random) -> list[tuple[float, bytes]]:
+    """Return twenty lines that no record is in, at any time."""
+    last = script.lines[-1][0]
+    junk = (*GARBAGE, chance.randbytes(40).replace(b"\n", b" ") + b"\n")
+    return [(chance.uniform(0.0, last), chance.choice(junk)) for _ in range(20)]
 
 
 def test_garbage_and_long_lines_do_not_hide_the_end() -> None:
     for chance in range(30):
         whole = drawn(BUILTIN)
-        script = whole.with_garbage(random.Random(chance), 20).with_long_line(0.5, 3 << 20)
+        long_line = (0.5, b"x" * ((3 << 20) - 1) + b"\n")
+        script = whole.with_lines([*garbage(whole, random.Random(chance)), long_line])
         assert len(script.lines) == len(whole.lines) + 21
         assert (script.seconds, script.status) == (whole.seconds, whole.status)
         finder = StopFinder()
         finder.feed(script.output)
         finder.finish()
         assert finder.status == "success"
-        assert whole.with_garbage(random.Random(chance), 20) == whole.with_garbage(
-            random.Random(chance), 20
-        )
