@@ -352,7 +352,7 @@ def _pull(request: _Request) -> int:
 
 
 def _build(request: _Request) -> int:
-    from orchestrator.container.build import build
+    from orchestrator.container.local import build
 
     if not request.args.system or request.args.image:
         raise UsageError(

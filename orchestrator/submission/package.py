@@ -24,9 +24,15 @@ from orchestrator.mllog.result import plain
 from orchestrator.onnode.set.ledger import NAME as LEDGER
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
-from orchestrator.submission.names import LARGEST, name_problem, tree_problems
 from orchestrator.submission.readme import readme
-from orchestrator.submission.refusal import Deviation, Refused, Undescribed
+from orchestrator.submission.refusal import (
+    LARGEST,
+    Deviation,
+    Refused,
+    Undescribed,
+    name_problem,
+    tree_problems,
+)
 from orchestrator.words import count, quoted
 
 MOST_PROBLEMS = 8

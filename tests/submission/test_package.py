@@ -19,10 +19,9 @@ from recorded_set import recorded_set
 from orchestrator.cli import main
 from orchestrator.errors import ExitCode, InputError
 from orchestrator.onnode.set import ledger
-from orchestrator.submission import names
 from orchestrator.submission.description import MEMBERS, read_given
 from orchestrator.submission.package import Options, make_package
-from orchestrator.submission.refusal import Refused
+from orchestrator.submission.refusal import LARGEST, Refused
 from orchestrator.submission.verify import verify
 
 FRAMEWORK = ("--framework", "PyTorch 2.9 + ROCm 7.0")
@@ -225,7 +224,7 @@ def test_bad_names_inside_the_bundle_and_large_files_are_refused(
     (whole_set / "bundle/.git").unlink()
     large = whole_set / "runs/1/result_1.txt"
     with open(large, "ab") as file:
-        file.truncate(names.LARGEST + 1)
+        file.truncate(LARGEST + 1)
     assert "result_1.txt: more than 50 MB (uncompressed)" in refused(whole_set)
 
 
