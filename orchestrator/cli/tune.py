@@ -59,19 +59,19 @@ if TYPE_CHECKING:
 
 Cells = tuple[str, ...]
 
-_KNOBS = {"states": ("RESULT",), "below": ("PURPOSE",), "leave": ("NEED",)}
+_SETTINGS = {"states": ("RESULT",), "below": ("PURPOSE",), "leave": ("NEED",)}
 TABLES = {
-    "plan": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_KNOBS),
-    "apply": TextTable("KNOB", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_KNOBS),
-    "verify": TextTable("KNOB", "WANTED", "FOUND", "RESULT", "NEED", **_KNOBS),
+    "plan": TextTable("SETTING", "WANTED", "FOUND", "RESULT", "NEED", "PURPOSE", **_SETTINGS),
+    "apply": TextTable("SETTING", "WANTED", "BEFORE", "AFTER", "RESULT", "NEED", **_SETTINGS),
+    "verify": TextTable("SETTING", "WANTED", "FOUND", "RESULT", "NEED", **_SETTINGS),
     "revert": TextTable(
-        "KNOB", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)
+        "SETTING", "REMEMBERED", "WAS", "IS", "RESULT", "FILE", states=("RESULT",), below=("FILE",)
     ),
     "status": TextTable("WHAT", "NAME", "STATE", "DETAIL", below=("DETAIL",)),
 }
 FACTS = TextTable("RUN", "ATTEMPT", "NODE", "FACT", "VALUE", "USUAL", right=("RUN", "ATTEMPT"))
 DRIFT = TextTable(
-    "RUN", "ATTEMPT", "NODE", "KNOB", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
+    "RUN", "ATTEMPT", "NODE", "SETTING", "WANTED", "FOUND AT THE END", right=("RUN", "ATTEMPT")
 )
 _ON_HOSTS = (
     "--nodes --via --profile --workload --round --sudo --ask-sudo-password --sudo-password-fd "
@@ -452,7 +452,7 @@ COMMAND = Command(
     run,
     {
         ExitCode.OK: "every host is as it should be",
-        ExitCode.NO_SCORE: "one is not; for facts: nodes or runs differ",
+        ExitCode.NO_SCORE: "a host is not; for facts: nodes or runs differ",
     },
     ACTIONS,
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 CONNECT_HINT = (
-    "start the engine, or say where it is: --engine unix:///path/of/the.sock, or DOCKER_HOST"
+    "start the engine, or name its socket: --engine unix:///path/of/the.sock, or DOCKER_HOST"
 )
 PROBE_S = 10.0
 SERVICE_START_S = 30
@@ -183,7 +183,7 @@ def _await_service(
     deadline = time.monotonic() + SERVICE_START_S
     while not service_socket.exists():
         if service.poll() is not None or time.monotonic() > deadline:
-            lines = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+            lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
             raise EngineError(
                 f"`{shlex.join(argv)} system service` does not run: {lines[-1]}",
                 hint="name a socket that there is: --engine unix:///run/podman/podman.sock",

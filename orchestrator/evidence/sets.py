@@ -71,8 +71,8 @@ class SetEvidence:
         return sorted((job for job in records if job is not None), key=lambda job: job.started_ms)
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Sort jobs, rising by start, by their submissions: clocks of batch hosts may differ by
-        hours."""
+        """Sort jobs, in order of their starts, by their submissions: clocks of batch hosts may
+        differ by hours."""
         if len(jobs) < 2 or (
             self.submission is not None and self.submission.job_id == jobs[-1].job_id
         ):
@@ -216,7 +216,7 @@ class SetEvidence:
         return [run for run, record in records if record is None or not record.done]
 
     def attempts_of(self, run: int) -> list[int]:
-        """Return the attempts of a run with a folder, rising."""
+        """Return the attempts of a run with a folder, in ascending order."""
         return self.findings.walk.attempts(run)
 
     @cached_property

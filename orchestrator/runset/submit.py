@@ -292,7 +292,7 @@ def refuse_copy(run_set: RunSet) -> None:
         raise SetError(
             f"{root} is a copy of {there}: its jobs are those of the other",
             hint=(
-                "name that one, or submit a new set; score, report and package read the copy: "
+                "name the original, or submit a new set; score, report and package read the copy: "
                 f"orchestrator score {quoted(root)}"
             ),
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: rising (seconds after its start, bytes), then exit."""
+    """A node's part of a training: (seconds after its start, bytes) in order, then exit."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER

@@ -35,7 +35,7 @@ Line = tuple[float, bytes]
 
 @dataclass(frozen=True)
 class Script:
-    """Output of the logging rank, as rising (seconds after the program's start, whole lines)."""
+    """Output of the logging rank: (seconds after the program's start, whole lines) in order."""
 
     lines: tuple[Line, ...]
     seconds: float

@@ -262,7 +262,7 @@ def test_logs_that_are_not_what_was_described_are_refused_unless_allowed(
 
 def test_the_organisation_in_the_logs_is_the_submitter(whole_set: Path) -> None:
     said = refused(whole_set, submitter="Dell")
-    assert "the logs say submission_org 'AMD', and --submitter says 'Dell'" in said
+    assert "the logs have submission_org 'AMD', and --submitter is 'Dell'" in said
     entry = {
         "key": "submission_org",
         "env": "MLLOG_SUBMISSION_ORG",

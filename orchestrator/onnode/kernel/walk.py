@@ -75,15 +75,15 @@ class SetWalk:
         self._files, self._note = files, note
 
     def runs(self) -> list[int]:
-        """Return the rising runs with a folder."""
+        """Return the runs with a folder, in ascending order."""
         return [run for run in self.numbers(f"{self.root}/runs") if run <= MOST_RUNS]
 
     def attempts(self, run: int) -> list[int]:
-        """Return the rising attempts with a folder."""
+        """Return the attempts with a folder, in ascending order."""
         return self.numbers(self.run(run), "attempt_")[:MOST_ATTEMPTS]
 
     def ranks(self, run: int, attempt: int, suffix: str) -> list[int]:
-        """Return the rising ranks with a file, such as `node_3.log`."""
+        """Return the ranks with a file, such as `node_3.log`, in ascending order."""
         return self.numbers(self.attempt(run, attempt), "node_", suffix)
 
     def submissions(self) -> list[int]:
@@ -96,7 +96,7 @@ class SetWalk:
         return f"{self.root}/runs/{run}/attempt_{attempt}"
 
     def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
-        """Return the rising numbers k of the names `<prefix><k><suffix>` in a folder."""
+        """Return the sorted numbers k of the names `<prefix><k><suffix>` in a folder."""
         name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
         matches = map(name.fullmatch, self.names(folder))
         return sorted(int(match[1]) for match in matches if match)
