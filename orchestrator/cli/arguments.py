@@ -93,7 +93,7 @@ def add_rules(parser: ArgumentParser) -> None:
         parser,
         "--workload",
         "NAME|FILE",
-        "logs of a workload that is no MLPerf benchmark: the document with its target and "
+        "logs of a workload outside MLPerf: the document with its target and "
         "number of runs (default: as in the set)",
     )
 
@@ -111,7 +111,7 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(). `optional`: a
     missing SYSTEM is ""."""
     many = "?" if optional else None
-    text = "a name of `orchestrator systems`, a unique prefix of one, or a YAML file"
+    text = "a name of `orchestrator systems`, its unique prefix, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
     text = "a workload of that system; without it, the error lists them"
     add_operands(parser, "workload", "WORKLOAD", "?", text, "")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
-    add_number(parser, "--run", "I", "run (default: the running one, else the last)")
+    add_number(parser, "--run", "I", "run (default: the current run, else the last)")
     add_number(parser, "--attempt", "K", "attempt of the run (default: the last)")
     add_text(parser, "--node", "RANK|NAME", "node (default: the logging node, mostly rank 0)")
     add_flag(parser, "-f --follow", "show new lines, until the run or the set ends")

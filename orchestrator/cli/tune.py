@@ -339,7 +339,7 @@ def _print_way_without_ssh(args: Namespace, answers: list[HostAnswer]) -> None:
         from orchestrator.nodes.names import fold
         from orchestrator.scheduler.advice import allocate
 
-        note("without SSH: this command in the shell of an allocation, where it uses srun:")
+        note("without SSH: this command in the shell of an allocation, which uses srun:")
         note(f"  {allocate(fold(silent), site.partition)}")
 
 

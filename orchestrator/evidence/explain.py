@@ -43,7 +43,7 @@ _NEXT = {
 }
 _SILENT = {
     "hung": (
-        "nothing to do: the nodes record what their processes do, then the run is repeated",
+        "nothing to do: the nodes record the state of their processes, then the run is repeated",
         "orchestrator watch {set}",
     ),
     "loop_silent": (

@@ -34,7 +34,7 @@ def site_of(document: Document, workloads: list[str]) -> Site:
     site = validate(document, Site)
     if "log_dir" not in document.data:
         document.add(
-            ("log_dir",), "this key is required: the folder on shared storage where sets live"
+            ("log_dir",), "this key is required: the folder of the sets, on shared storage"
         )
     for section in ("data", "code"):
         given = document.data.get(section)

@@ -504,7 +504,7 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "",
         1,
         "log_dir",
-        "where sets live",
+        "the folder of the sets",
     ),
     "relative log_dir": (
         SITE,
