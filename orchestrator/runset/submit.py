@@ -67,7 +67,6 @@ ENDING_AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
-    """Return a set's lock."""
     return Lock(Lease(path, world.holder(cluster=cluster), world=world), _another_controller)
 
 

@@ -29,8 +29,6 @@ class Part:
 
 
 class RunOwner(Protocol):
-    """A run's agent."""
-
     name: str
     post: AgentPost
     ready: bool
@@ -48,8 +46,6 @@ class RunOwner(Protocol):
 
 
 class RunLog:
-    """A run's log on a node."""
-
     def __init__(self, files: Files, path: Path, clock: Callable[[], float]) -> None:
         self._files, self.path, self._clock = files, path, clock
         self.output = RunOutput(clock)
