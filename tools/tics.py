@@ -40,7 +40,7 @@ EMPTY = {
 """Tokens of white space."""
 CEILINGS = {"what": 0.4, "tell, say": 0.2, "that is": 0.8, "where": 0.2, "one, none": 1.2}
 """Of docstrings and comments."""
-TEXT_CEILINGS = {"what": 1.1, "tell, say": 0.7, "that is": 0.7, "where": 0.8, "one, none": 2.3}
+TEXT_CEILINGS = {"what": 0.9, "tell, say": 0.6, "that is": 0.6, "where": 0.6, "one, none": 2.2}
 """Of other texts, scripts and names in them included."""
 
 

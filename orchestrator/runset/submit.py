@@ -324,7 +324,7 @@ def refuse_unseen(
         return
     if asked.job_id not in jobs and (why := unseen(submitter(asked), viewer)):
         raise SchedulerUnknown(
-            f"set {run_set.name}: job {asked.job_id} has not begun, and is not shown here: {why}",
+            f"set {run_set.name}: job {asked.job_id} has not started, and is not shown here: {why}",
             hint="ask where it was submitted: orchestrator cancel, or resume, there",
         )
 
