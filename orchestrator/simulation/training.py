@@ -2,7 +2,7 @@
 
     facts = facts_of(load_entry("MI325X_08x08x32", "flux1", site=site))
     script = Trainings(facts).script(seed=7, start_ms=1_790_000_000_000, chance=random.Random(1))
-    script.cut(1800.0)      # the same training, dead after half an hour
+    script.output       # its log
 
 Every log starts with MARK, and its records name the file `rehearsal`: nobody may take it for a
 result. The launcher, not a script, logs `cache_clear`.
@@ -26,7 +26,6 @@ MARK = b"orchestrator: rehearsal"
 """Starts every script."""
 FILE = REHEARSAL
 """`metadata.file` of a script's records."""
-NEVER = float("inf")
 _STARTUP_SPREAD = 0.03
 """Assumed: a set's start-ups lie 1 to 15 % around their median (startup.json, warm_range_s)."""
 
@@ -47,31 +46,9 @@ class Script:
     def output(self) -> bytes:
         return b"".join(text for _, text in self.lines)
 
-    @property
-    def run_start_s(self) -> float:
-        """Return seconds until run_start, or infinite."""
-        return self._moment_of(b'"run_start"')
-
-    @property
-    def run_stop_s(self) -> float:
-        """Return seconds until run_stop, or infinite."""
-        return self._moment_of(b'"run_stop"')
-
-    def cut(self, at_s: float, *, torn: bool = False) -> Script:
-        """Return a program that dies at `at_s`; `torn`: within its last line."""
-        lines = [line for line in self.lines if line[0] <= at_s]
-        if torn and lines:
-            moment, text = lines[-1]
-            lines[-1] = (moment, text[: len(text) // 2])
-        kept = any(b'"run_stop"' in text for _, text in lines)
-        return Script(tuple(lines), min(self.seconds, at_s), self.status if kept else "")
-
     def with_lines(self, more: Iterable[Line]) -> Script:
         """Add output; at equal times it comes last."""
         return replace(self, lines=tuple(sorted([*self.lines, *more], key=lambda line: line[0])))
-
-    def _moment_of(self, key: bytes) -> float:
-        return next((moment for moment, text in self.lines if key in text), NEVER)
 
 
 class Trainings:
