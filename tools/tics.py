@@ -118,7 +118,9 @@ def main() -> None:
         cells = (*counts.tics.values(), counts.per_token)
         print(f"{folder.name:24}{counts.words:>8}" + "".join(f"{cell:>12}" for cell in cells))
         cells = tuple(counts.text_tics.values())
-        print(f"{'  other texts':24}{counts.text_words:>8}" + "".join(f"{cell:>12}" for cell in cells))
+        print(
+            f"{'  other texts':24}{counts.text_words:>8}" + "".join(f"{cell:>12}" for cell in cells)
+        )
 
 
 if __name__ == "__main__":

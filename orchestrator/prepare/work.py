@@ -106,8 +106,7 @@ def refuse_in_the_way(reports: list[StepReport]) -> None:
     more = f"\n  and {hidden} more" if hidden > 0 else ""
     steps = ", ".join(report.step.name for report in reports if report.in_the_way)
     raise InputError(
-        f"{steps}: the published commands would delete or overwrite existing files:"
-        f"{shown}{more}",
+        f"{steps}: the published commands would delete or overwrite existing files:{shown}{more}",
         hint="move them to another folder, or name an empty folder in the site's data section; "
         "are they the prepared data? `--check` compares",
     )

@@ -66,9 +66,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
         raise _no_set_at(path, log_dir)
     if log_dir is None:
         reason = (
-            f"`{name}` can only be a path to a set's folder"
-            if name
-            else "a set has to be named"
+            f"`{name}` can only be a path to a set's folder" if name else "a set has to be named"
         )
         raise UsageError(
             f"there is no site file, so {reason}",

@@ -119,7 +119,7 @@ REASONS: tuple[Cause, ...] = (
           "resume continues at the first missing run; `--time` gives the next job another limit",
           "timeout | ^timelimit"),
     Cause("preempted", MACHINE, RESUME,
-          "a job with a higher priority pre-empted it",
+          "a job with a higher priority pre-empted this job",
           "resume continues at the first missing run",
           "preempted"),
     Cause("host_out_of_memory", MACHINE, RESUME,

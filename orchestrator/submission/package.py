@@ -112,9 +112,7 @@ def _add_set(package: Package, chosen: Chosen, options: Options, seen: dict[str,
     described = chosen.source.described
     system = options.system or str(described.get("system") or "")
     if not system:
-        return [
-            f"{chosen.root}: a folder of logs does not name its system; give --system NAME"
-        ]
+        return [f"{chosen.root}: a folder of logs does not name its system; give --system NAME"]
     implementation = options.implementation or system
     problems = [
         problem
@@ -247,9 +245,7 @@ def _add_results(package: Package, chosen: Chosen, results: str) -> list[str]:
             continue
         data = content(run, LARGEST)
         if len(data) > LARGEST:
-            problems.append(
-                f"{run.path}: more than 50 MB uncompressed, the accepted maximum"
-            )
+            problems.append(f"{run.path}: more than 50 MB uncompressed, the accepted maximum")
             continue
         package.files[f"{results}/result_{index}.txt"] = data
     if chosen.score.unscored:

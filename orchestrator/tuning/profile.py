@@ -11,7 +11,7 @@ from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
-    from orchestrator.tuning.documents import Choice, SettingPart, Profile
+    from orchestrator.tuning.documents import Choice, Profile, SettingPart
 
 MAX_DEPTH = 8
 SCRIPT = "runtime_tunables.sh"
