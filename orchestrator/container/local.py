@@ -198,8 +198,8 @@ def _await_service(
 
 
 def build(command: Sequence[str], reference: str, tree: Path, dockerfile: str, source: str) -> None:
-    """Build an image that no registry has from `dockerfile` in `tree`, the published `source`; engine
-    output goes to standard error.
+    """Build an image that no registry has from `dockerfile` in `tree`, the published `source`; the
+    engine's output goes to standard error.
 
     Raises UsageError for a missing Dockerfile, EngineError if the engine fails.
     """
