@@ -232,7 +232,6 @@ MANY = re.compile(rf" (?:(?!(?:has|needs|in|over|by) )[\w-]+ )?(?:{PLURALS})\b")
 SEVERAL = {
     "each of {nodes} nodes would train alone": "of more nodes than one",
     "and {len(lines) - height + 1} more lines": "of at least two, which make room for this one",
-    "no system of {len(everything)}": "the catalogue",
     "all {total} nodes": "of more nodes than two: one has its name, two are both",
     "{len(ranks)} ranks": "of more ranks than one: one has its number",
     "{len(sides)} sides, a row each": "a comparison has two at least",
