@@ -271,15 +271,13 @@ def test_the_organisation_in_the_logs_is_the_submitter(whole_set: Path) -> None:
         "form": "{}",
     }
     (whole_set / "bundle/workload.json").write_text(json.dumps({"logged": [entry]}))
-    assert "set MLLOG_SUBMISSION_ORG in the site's `env`" in refused(
-        whole_set, submitter="Dell"
-    )
+    assert "set MLLOG_SUBMISSION_ORG in the site's `env`" in refused(whole_set, submitter="Dell")
     assert make_package([str(whole_set)], Options(submitter="amd", framework="f")).files
     allowed = make_package(
         [str(whole_set)], Options(submitter="Dell", framework="f", allow_differences=True)
     )
     assert any(
-        "--submitter says 'Dell'" in one and one.endswith(" (allowed)") for one in allowed.warnings
+        "--submitter is 'Dell'" in one and one.endswith(" (allowed)") for one in allowed.warnings
     )
 
 
