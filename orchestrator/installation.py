@@ -1,4 +1,4 @@
-"""How this command was installed."""
+"""The way this command was installed."""
 
 from __future__ import annotations
 

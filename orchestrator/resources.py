@@ -28,7 +28,6 @@ def generated_file(name: str) -> Path:
 
 
 def file_sizes(folder: str | Path) -> Iterator[int]:
-    """Yield the bytes of every file."""
     for place, _, names in os.walk(folder):
         for name in names:
             with suppress(OSError):  # deleted meanwhile

@@ -1,5 +1,5 @@
-"""Who decides the content of a path: judged by owner, mode and links of a file and its parents,
-before it is executed, adopted or believed."""
+"""Users who can change a path: judged by owner, mode and links of a file and its parents, before it
+is executed, adopted or believed."""
 
 from __future__ import annotations
 

@@ -163,8 +163,11 @@ RENDER = ["render", "MI325X_08x08x32", "flux1"]
 BAD_LINES: list[tuple[list[str], str]] = [
     (["render"], "the following arguments are required: SYSTEM"),
     (["render", "MI325X_08x08x32", "--site", "SITE", "-o", "x"], "it has: flux1"),
-    ([*RENDER, "--site", "SITE"], "say where the bundle goes (-o DIR)"),
-    ([*RENDER, "--site", "SITE", "-o", "a", "--diff", "b"], "say where the bundle goes (-o DIR)"),
+    ([*RENDER, "--site", "SITE"], "name a folder for the bundle (-o DIR)"),
+    (
+        [*RENDER, "--site", "SITE", "-o", "a", "--diff", "b"],
+        "name a folder for the bundle (-o DIR)",
+    ),
     ([*RENDER, "-o", "x"], "there is no site file"),
     ([*RENDER, "--site", "/nowhere.yaml", "-o", "x"], "there is no file /nowhere.yaml"),
     ([*RENDER, "--site", "/", "-o", "x"], "--site: / is a folder"),

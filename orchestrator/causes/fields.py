@@ -107,7 +107,6 @@ _SPEAKERS = (
 )  # fmt: skip
 _SPEAKER = [(name, re.compile(text)) for name, text in _SPEAKERS]
 ERRORS = frozenset([*_NAMES.values(), *(name for name, _ in _SIGNALS), "nocommand"])
-SPEAKERS = frozenset(["kernel", *(name for name, _ in _SPEAKERS)])
 _MARKS = str.maketrans("#!@", "   ")
 
 

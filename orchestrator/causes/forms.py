@@ -1,4 +1,4 @@
-"""How a line of a log speaks of a failure: its form, without the causes.
+"""Forms of lines about failures, without the causes.
 
 The form decides which line counts (reading.py); only then is the line compared with the signs of
 the causes (lines.py). So the same line counts if no cause is known.

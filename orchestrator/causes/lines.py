@@ -206,7 +206,7 @@ def meaning(text: str, episode: tuple[str, ...]) -> tuple[str, int]:
 
 
 _WITHOUT_MESSAGE = re.compile(r"(.*) \((\w*(?:Error|Exception|StopIteration))\)$")
-"""How reading.py quotes an exception without a message, with its source."""
+"""An exception without a message, with its source, as reading.py quotes it."""
 
 
 def _sign_in(text: str) -> _Sign | None:

@@ -97,9 +97,9 @@ class Symptom:
     time: float | None = None
     """Seconds from a year's start to the line's stamp; None without it."""
     raised: bool = False
-    """Whether it is an exception of the program."""
+    """It is an exception of the program."""
     before: int = 0
-    """How many ordinary lines come before it."""
+    """Ordinary lines before it."""
     episode: tuple[tuple[str, int], ...] = ()
     """The other lines of its episode about the failure, with their places."""
     rest: str = ""
@@ -114,7 +114,7 @@ class Symptom:
 
     @property
     def is_exact(self) -> bool:
-        """Whether its cause is more than a kind of failures."""
+        """Return whether its cause is more than a kind of failures."""
         return bool(self.named) or self._meaning[1] < KIND
 
     @property
@@ -156,9 +156,9 @@ class _Stream:
     last: Symptom | None = None
     """The last symptom, if the next line may continue it."""
     wants: str = ""
-    """How the next line continues it."""
+    """The expected continuation in the next line."""
     is_boxed: bool = False
-    """Whether the last symptom came after a traceback in a box."""
+    """The last symptom came after a traceback in a box."""
 
     indent: int = 0
     """The indentation of the whole traceback."""
@@ -263,11 +263,11 @@ class _LogReader:
         """The places of the line before, and of this line."""
         self._box_end = -1
         self._in_advice = False
-        """Whether the lines before list causes or remedies in general."""
+        """The lines before list causes or remedies in general."""
         self._is_open = False
-        """Whether the line before is such a remark, in the midst of its sentence."""
+        """The line before is such a remark, in the midst of its sentence."""
         self._report: int | None = None
-        """How many symptoms came before a launcher's report."""
+        """Symptoms before a launcher's report."""
 
     def take(self, raw: bytes, offset: int) -> None:
         self._previous, self._this = self._this, offset

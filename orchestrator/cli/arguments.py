@@ -59,7 +59,7 @@ def add_operands(
 def add_action(parser: ArgumentParser, actions: Iterable[str]) -> None:
     """Add the first word of a command with actions."""
     metavar = "|".join(actions)
-    parser.add_argument("action", choices=tuple(actions), metavar=metavar, help="what to do")
+    parser.add_argument("action", choices=tuple(actions), metavar=metavar, help="the action")
 
 
 def add_site(parser: ArgumentParser) -> None:
@@ -72,7 +72,7 @@ def add_set(parser: ArgumentParser, default: str = "default: the newest set") ->
     add_site(parser)
 
 
-def add_others(parser: ArgumentParser, risk: str = "what is in its bundle runs as you") -> None:
+def add_others(parser: ArgumentParser, risk: str = "the files of its bundle run as you") -> None:
     """Add --others, for commands that execute a set's files, or end its job."""
     add_flag(parser, "--others", f"SET may be another user's, or hold files of theirs: {risk}")
 
@@ -93,7 +93,7 @@ def add_rules(parser: ArgumentParser) -> None:
         parser,
         "--workload",
         "NAME|FILE",
-        "logs of a workload that is no MLPerf benchmark: the document with its target and "
+        "logs of a workload outside MLPerf: the document with its target and "
         "number of runs (default: as in the set)",
     )
 
@@ -111,7 +111,7 @@ def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(). `optional`: a
     missing SYSTEM is ""."""
     many = "?" if optional else None
-    text = "a name of `orchestrator systems`, a unique prefix of one, or a YAML file"
+    text = "a name of `orchestrator systems`, its unique prefix, or a YAML file"
     parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
     text = "a workload of that system; without it, the error lists them"
     add_operands(parser, "workload", "WORKLOAD", "?", text, "")
@@ -138,7 +138,7 @@ def add_entry(parser: ArgumentParser, spares: Callable[[str], object] | None = N
     """Add the options of a new set. `spares`: another type for --spares."""
     add_system(parser)
     add_site(parser)
-    add_number(parser, "--nexp", "N", "number of runs (default: what the rules require)")
+    add_number(parser, "--nexp", "N", "number of runs (default: as many as the rules require)")
     add_environment(parser, "wins over every document; ")
     add_override(parser)
     add_allocation(parser, spares)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 ITSELF = (
     "compared only with itself: a user who can write all of its files can make them anew; "
-    "a head that was kept elsewhere (--head) would show it"
+    "a head kept elsewhere (--head) would show it"
 )
 
 
@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=[],
         help="this part; may be repeated (default: all)",
     )
-    add_text(parser, "--head", "HEAD", "a head that was kept elsewhere: `<number> <hash>`")
+    add_text(parser, "--head", "HEAD", "a head kept elsewhere: `<number> <hash>`")
 
 
 def run(args: Namespace) -> int:
@@ -104,7 +104,7 @@ def _ledger(root: Path, args: Namespace) -> Part:
         compared.append(Anchor("head", "", args.head))
     if args.head and args.head not in [ledger.head([item]) for item in ledger.read(root)[0]]:
         problems.append(
-            Mismatch(0, ledger.NAME, f"no record is {args.head}: what was there then was changed")
+            Mismatch(0, ledger.NAME, f"no record is {args.head}: its content of then was changed")
         )
     lines = [
         *map(str, problems),

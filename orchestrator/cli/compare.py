@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    text = "a set, a folder of logs, or a published entry; A, then one or more"
+    text = "two or more sets, folders of logs, or published entries"
     add_operands(parser, "sides", "A B", "+", text)
     parser.add_argument("--ruleset", metavar="ROUND", default="", help=RULESET_HELP)
     parser.add_argument("--site", metavar="FILE", help="site file, to find sets by name")
@@ -117,5 +117,5 @@ COMMAND = Command(
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "every side has a score", ExitCode.NO_SCORE: "one has none"},
+    {ExitCode.OK: "every side has a score", ExitCode.NO_SCORE: "a side has no score"},
 )

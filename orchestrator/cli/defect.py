@@ -29,7 +29,7 @@ def explained(args: list[str], error: Exception) -> tuple[str, str]:
         )
     return (
         f"internal error: {text}",
-        f"send {path} to those who maintain this program; it says where it happened",
+        f"send {path} to the maintainers of this program; it has the traceback",
     )
 
 

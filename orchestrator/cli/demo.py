@@ -29,7 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--dir",
         "DIR",
-        "where its sets go (default: ./demo-results)",
+        "folder of its sets (default: ./demo-results)",
         default="demo-results",
     )
     add_number(parser, "--nexp", "N", "number of runs (default: 10)", 10)

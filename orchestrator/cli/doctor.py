@@ -178,7 +178,7 @@ COMMAND = Command(
     run,
     {
         ExitCode.OK: "no check failed (warnings included); with --all-nodes every node was tested",
-        ExitCode.NO_SCORE: "a check failed; with --all-nodes also a node that is drained or in use",
+        ExitCode.NO_SCORE: "a check failed; with --all-nodes also if a node is drained or in use",
         ExitCode.SCHEDULER: "--all-nodes: the checks could not run",
         ExitCode.UNKNOWN: "--all-nodes: a node did not answer",
     },

@@ -1,5 +1,5 @@
-"""Why a set is pending, slow, paused, hung or failed: one sentence and its fix, the evidence, and
-the next command to type.
+"""Explain why a set is pending, slow, paused, hung or failed: one sentence and its fix, the
+evidence, and the next command to type.
 
 The output of programs, RCCL, ROCm, Docker and Slurm is compared with a table of causes
 (docs/explain.md). Of several nodes the first cause counts, not its consequences on the others.

@@ -223,7 +223,7 @@ def own_rules(workload: str, ruleset: str, site: str | None) -> OwnRules | None:
     if all(part.ruleset != OWN for part in document.rounds.values()):
         raise UsageError(
             f"--workload {workload}: {document.benchmark} is scored by MLPerf's rules, no round of "
-            f"it says `ruleset: {OWN}`",
+            f"it has `ruleset: {OWN}`",
             hint="leave --workload out; --ruleset names the round whose rules count",
         )
     target = None if document.target is None else float(document.target)

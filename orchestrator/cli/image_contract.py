@@ -69,7 +69,7 @@ def inspect(
     else:
         _print(contract, results, image or source, published)
         if changed:
-            print("\nchanged since the last image of this entry that was inspected:")
+            print("\nchanged since the last inspected image of this entry:")
             print(*(cell(line) for line in changed), sep="\n")
     has_errors = any(finding.severity == "error" for finding in results)
     return ExitCode.NO_SCORE if has_errors else ExitCode.OK
@@ -181,9 +181,9 @@ def _print(
     for undecided in contract.trace.undecided:
         note(cell(f"undecided: {undecided.why} ({undecided.place})"))
     if contract.tree.config.is_stand_in:
-        note("a stand-in of the lab: what is found here says nothing about the published image")
+        note("a stand-in of the lab: these findings do not apply to the published image")
     if not contract.tree.complete:
-        note("parts of the image were not read: a file that is missing here may be in it")
+        note("parts of the image were not read: a missing file may be in it")
     if findings:
         print()
         table = Table(

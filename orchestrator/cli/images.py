@@ -82,12 +82,12 @@ ACTIONS = {
         "build an image from its published tree (--tree), with the local engine", "--tree"
     ),
     "distribute": Action(
-        "load the tar on nodes where it is missing or another one; check afterwards",
+        "load the tar on nodes without this image; check afterwards",
         f"{_ON_NODES} --others",
     ),
     "inspect": Action(
-        "show what the image's scripts need, start, download, write and hide, and where they do "
-        "not fit the bundle: from its files alone, without a GPU and without starting it",
+        "list the variables, programs, downloads, files and hidden errors of the image's scripts, "
+        "and their conflicts with the bundle: from its files alone, without a GPU or a container",
         "--image --tar --engine --engine-command --from --command --partial --registry --login "
         "--password-stdin",
     ),
@@ -119,10 +119,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "Slurm SSH)",
     )
     add_option(
-        parser, "--tar", "DIR", "where tars are kept (default: images/ next to the site's log_dir)"
+        parser, "--tar", "DIR", "folder of the tars (default: images/ next to the site's log_dir)"
     )
     add_option(parser, "--tree", "DIR", "build: the folder of the published tree (default: ask)")
-    add_text(parser, "--expect", "ID", "the image id that is wanted on every node")
+    add_text(parser, "--expect", "ID", "the image id wanted on every node")
     add_number(parser, "--limit", "N", "nodes at a time (default: 8)", 8)
     add_number(
         parser, "--timeout", "SECONDS", "longest time for loading on one node (default: 3600)", 3600
@@ -227,7 +227,7 @@ class _Request:
             return Path(os.path.realpath(user_path(self.args.tar)))
         if self.site is None:
             raise UsageError(
-                "where are the tars? there is no site file", hint="--tar DIR, on shared storage"
+                "no folder of tars: there is no site file", hint="--tar DIR, on shared storage"
             )
         return site_log_dir(self.site).parent / "images"
 
@@ -312,7 +312,7 @@ def _check(request: _Request) -> int:
     _print(report, args)
     if report.odd and not args.json:
         fix = "distribute makes them equal"
-        keep = "pull keeps the right one as a tar; or name it: --expect ID"
+        keep = "pull keeps the right image as a tar; or name it: --expect ID"
         note(f"hint: orchestrator images {fix if report.wanted else keep}")
     return _exit_code(report)
 
@@ -350,7 +350,7 @@ def _pull(request: _Request) -> int:
 
 
 def _build(request: _Request) -> int:
-    from orchestrator.container.build import build
+    from orchestrator.container.local import build
 
     if not request.args.system or request.args.image:
         raise UsageError(
@@ -360,7 +360,7 @@ def _build(request: _Request) -> int:
     entry = request.entry
     if entry.build is None:
         raise UsageError(
-            f"nothing says how {entry.image} is built",
+            f"the build of {entry.image} is not published",
             hint=f"orchestrator images pull --image {quoted(entry.image)}",
         )
     given = request.args.tree or ask(f"folder of the published tree ({entry.build.source})")

@@ -48,7 +48,7 @@ def add_import(parser: ArgumentParser) -> None:
     add_flag(
         parser,
         "--execute",
-        "source a config that is not plain assignments: its author's code runs as you",
+        "source a config with more than plain assignments: its author's code runs as you",
     )
     add_flag(parser, "--dry-run", "write nothing: print the documents")
     add_option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 GROUPS: dict[str, dict[str, str]] = {
     "start": {
         "init": "create a site file by inspecting the cluster",
-        "doctor": "check that everything a set needs is in place, and how to fix what is not",
+        "doctor": "check that everything a set needs is in place, and show the fixes",
         "demo": "the whole path on this machine, without Slurm, Docker, GPU or root",
     },
     "run": {
@@ -20,7 +20,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "status": "show the state of all sets, or of one",
         "watch": "show a set live until it ends",
         "logs": "show or follow the logs of a set's runs",
-        "explain": "say why a set is pending, slow, paused, hung or failed, and what to do",
+        "explain": "explain why a set is pending, slow, paused, hung or failed, and give the fix",
         "nodes": "show the results, timings and exclusions of every node of a set",
     },
     "results": {
@@ -39,7 +39,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "config": "show the site file in use, its source, and its values",
         "validate": "check site files, systems and workloads",
         "render": "write the bundle of scripts for a system and a workload",
-        "rehearse": "play a set on a virtual clock, with faults: what happens, how long it takes",
+        "rehearse": "play a set on a virtual clock, with faults: its events and its duration",
         "audit": "verify a set: its records, its decisions and its logs",
         "export": "export the runs of finished sets as CSV, Parquet, to MLflow or Prometheus",
         "published": "list the published results",

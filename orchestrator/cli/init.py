@@ -31,13 +31,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option(
         parser, "-o --output", "FILE", "default: ./site.yaml", type=Path, default=Path("site.yaml")
     )
-    add_flag(parser, "--force", "replace a file that is there")
-    add_flag(parser, "-y --yes", "ask nothing; take what is found")
-    add_choice(parser, "--scheduler", ("slurm", "local"), "default: slurm where it answers")
-    add_text(parser, "--partition", "NAME", "default: one with GPUs, or Slurm's default one")
+    add_flag(parser, "--force", "replace an existing file")
+    add_flag(parser, "-y --yes", "ask nothing; use the detected values")
+    add_choice(parser, "--scheduler", ("slurm", "local"), "default: slurm if it answers")
+    add_text(parser, "--partition", "NAME", "default: a partition with GPUs, or Slurm's default")
     add_text(parser, "--account", "NAME", "default: Slurm's for you")
     add_text(parser, "--log-dir", "DIR", "folder for the sets, on storage that all nodes see")
-    add_text(parser, "--name", "NAME", "what the site is called (default: my-cluster)")
+    add_text(parser, "--name", "NAME", "name of the site (default: my-cluster)")
     add_option(
         parser,
         "--data",

@@ -43,7 +43,7 @@ def lent(
     if not chosen.idle:
         texts = [f"{node} is {state}" for node, state in list(chosen.untested.items())[:3]]
         raise SchedulerError(
-            f"no node is idle, so Slurm lends none: {'; '.join(texts)}",
+            f"no node is idle, so Slurm lends no node: {'; '.join(texts)}",
             hint="ask again later, or reach nodes in use with --via ssh",
         )
     if chosen.untested and not names:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_set(parser)
-    add_number(parser, "--run", "I", "run (default: the one being worked on, or the last)")
+    add_number(parser, "--run", "I", "run (default: the current run, else the last)")
     add_number(parser, "--attempt", "K", "attempt of the run (default: the last)")
-    add_text(parser, "--node", "RANK|NAME", "node (default: the one that logs, mostly rank 0)")
-    add_flag(parser, "-f --follow", "show what is added, until the run or the set ends")
+    add_text(parser, "--node", "RANK|NAME", "node (default: the logging node, mostly rank 0)")
+    add_flag(parser, "-f --follow", "show new lines, until the run or the set ends")
     add_flag(parser, "--job", "the job's own output instead of a run's")
 
 
@@ -67,7 +67,7 @@ def _copy(path: Path) -> bool:
         first = next(pieces, b"")
     except FileNotFoundError as error:
         raise UsageError(
-            f"there is no log {path} (yet)", hint="orchestrator status shows what the set is doing"
+            f"there is no log {path} (yet)", hint="orchestrator status shows the state of the set"
         ) from error
     except OSError as error:
         raise UsageError(

@@ -64,7 +64,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--system-json",
         "FILE",
-        "members of the system description that win over what is known",
+        "members of the system description, which override the known values",
     )
     add_text(parser, "--ruleset", "ROUND", "round whose rules count, such as 6.0.0")
     add_flag(

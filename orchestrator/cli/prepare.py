@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option(
         parser, "--round", "R", "round, such as 6.0 (default: the newest with published steps)"
     )
-    add_flag(parser, "--check", "change nothing: what is there, and are the sizes right")
+    add_flag(parser, "--check", "change nothing: check which files exist, and their sizes")
     add_flag(parser, "--dry-run", "change nothing: print the commands")
     parser.add_argument(
         "--with",
@@ -129,7 +129,7 @@ def _check(plan: Plan, args: Namespace) -> int:
         print(f"{plan.workload} {plan.round}: {summary}")
         if wrong:
             fill = shlex.join(["orchestrator", *(word for word in args.typed if word != "--check")])
-            note(f"hint: {fill} downloads what is missing")
+            note(f"hint: {fill} downloads the missing files")
     return ExitCode.NO_SCORE if wrong else ExitCode.OK
 
 

@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_text(parser, "--benchmark", "NAME", "such as llama2_70b_lora, llama31_8b, flux1")
     add_text(parser, "--round", "R", "5.0, 5.1 or 6.0")
     add_option(parser, "--minutes", "N", "compare this time with them", type=_minutes)
-    add_flag(parser, "--sources", "also print where each figure comes from, and notes")
+    add_flag(parser, "--sources", "also print the source of each figure, and notes")
     add_flag(parser, "--others", "the times of other makers' GPUs that AMD's articles compare with")
     add_json(parser)
 

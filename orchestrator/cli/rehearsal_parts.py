@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def timeline_table(moments: Sequence[Moment]) -> Table:
     """Return a row per moment: `5:33:20`, actor, event."""
     rows = [(_clock(moment.at_s), moment.kind, moment.text) for moment in moments]
-    return Table("Timeline", ("time", "who", "what happens"), rows, numeric=(0,))
+    return Table("Timeline", ("time", "who", "event"), rows, numeric=(0,))
 
 
 def _clock(at_s: float) -> str:

@@ -81,14 +81,14 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help=(
-            "what goes wrong, such as 'node 3 dies in run 4' or 'the reservation ends at 8h'; "
+            "a fault, such as 'node 3 dies in run 4' or 'the reservation ends at 8h'; "
             "may be repeated"
         ),
     )
     add_option(
         parser, "--faults", "FILE", "file with one such sentence per line; # starts a comment"
     )
-    add_number(parser, "--seed", "N", "seed of all that is random (default: 1)", 1)
+    add_number(parser, "--seed", "N", "random seed (default: 1)", 1)
     add_option(
         parser,
         "--resume-after",

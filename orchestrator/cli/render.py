@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser,
         "--diff",
         "SET",
-        "show what differs from the bundle of this set or folder; exit code 1 when something does",
+        "show the differences from the bundle of this set or folder; exit code 1 if there are any",
     )
     add_option(
         parser,
@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
 
     if sum(map(bool, (args.output, args.diff, args.image_config))) != 1:
         raise UsageError(
-            "say where the bundle goes (-o DIR) or what to compare it with (--diff SET)",
+            "name a folder for the bundle (-o DIR) or a set to compare it with (--diff SET)",
             hint="or --image-config FILE",
         )
     entry = load_asked(args)

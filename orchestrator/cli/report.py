@@ -132,7 +132,7 @@ def _run_all(args: Namespace) -> int:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot make the folder {place}: {error.strerror}", hint="give another one with -o"
+            f"cannot make the folder {place}: {error.strerror}", hint="give another folder with -o"
         ) from error
     with working(f"reading {count(len(folders), 'set')}"):
         for folder in folders:

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("mlperf_logging",),
         default="",
         help="compare the installed mlperf-logging with the built-in rules first, and stop "
-        "if they differ; rules of a round that is not built in are always taken from it",
+        "if they differ; rules of other rounds are always taken from it",
     )
     parser.add_argument(
         "--window",
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         from orchestrator.cli.output import note
         from orchestrator.mllog.installed import check_equal
 
-        note(f"{check_equal()}: its rules of the built-in rounds are the ones here")
+        note(f"{check_equal()}: its rules of the built-in rounds equal the built-in rules")
     rules = own_rules(args.workload, args.ruleset, args.site)
     named = folders(args.folders, args.site)
     if args.compliance:

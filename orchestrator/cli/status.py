@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_all(parser: ArgumentParser) -> None:
-    add_flag(parser, "--all", f"all sets, not only live ones and the newest {NEWEST}")
+    add_flag(parser, "--all", f"all sets, not only live sets and the newest {NEWEST}")
 
 
 def run(args: Namespace) -> int:

@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_flag(
         asked,
         "--dry-run",
-        "write nothing, submit nothing; print what the job would take, and what submit would run",
+        "write nothing, submit nothing; print the resources of the job, and the submit command",
     )
     add_flag(asked, "--test-only", "submit nothing; ask Slurm when and where the job could start")
 

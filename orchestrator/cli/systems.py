@@ -56,8 +56,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_option(show, "--workload", "W", "compose the system with this workload")
     add_option(show, "--round", "R", "default: the newest the system has")
     add_environment(show)
-    add_flag(show, "--why", "where each value comes from")
-    diff = _action(actions, "diff", "what differs between two systems or two rounds")
+    add_flag(show, "--why", "the source of each value")
+    diff = _action(actions, "diff", "differences between two systems or two rounds")
     diff.add_argument("left", metavar="A", help="SYSTEM[:WORKLOAD[:ROUND]]")
     diff.add_argument("right", metavar="B", help="SYSTEM[:WORKLOAD[:ROUND]]")
     _add_new(_action(actions, "new", "write a commented descriptor"))
@@ -65,7 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
     add_import(_action(actions, "import", "a published config as documents"))
     schema = _action(
-        actions, "schema", "JSON Schema of a kind of descriptor, or of what --json prints"
+        actions, "schema", "JSON Schema of a kind of descriptor, or of the output of --json"
     )
     schema.add_argument(
         "kind",
@@ -125,7 +125,7 @@ def _add_new(parser: ArgumentParser) -> None:
         "NAME",
         "default: none for one node, else that of the nearest system of the same GPU",
     )
-    add_option(parser, "--workload", "W", "what it is to run", required=True)
+    add_option(parser, "--workload", "W", "workload that it runs", required=True)
     add_option(parser, "--round", "R", "round of the workload (default: its newest)")
     add_option(
         parser, "--micro-batch", "N", "samples per GPU and step", type=positive, required=True
@@ -167,7 +167,7 @@ def _list(args: Namespace) -> ExitCode:
         print_json("systems", {"systems": systems})
         return ExitCode.OK
     if not systems:
-        note(f"none of the {len(everything)} systems is like that; orchestrator systems lists them")
+        note(f"no system of {len(everything)} is like that; orchestrator systems lists them")
         return ExitCode.OK
     rows = [
         (
@@ -441,7 +441,7 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
     common = [name for name in ours if name in theirs]
     if len(common) == 1:
         return common[0]
-    which = f"they share {', '.join(common)}" if common else "they share none"
+    which = f"they share {', '.join(common)}" if common else "they share no workload"
     raise UsageError(
         f"which workload of {left} and {right}? {which}",
         hint=f"orchestrator systems diff {quoted(left)}:WORKLOAD {quoted(right)}:WORKLOAD",

@@ -60,10 +60,10 @@ if TYPE_CHECKING:
 Cells = tuple[str, ...]
 
 _COLUMNS = {
-    "plan": ("knob", "wanted", "found", "result", "need", "purpose"),
-    "apply": ("knob", "wanted", "before", "after", "result", "need"),
-    "verify": ("knob", "wanted", "found", "result", "need"),
-    "revert": ("knob", "remembered", "was", "is", "result", "file"),
+    "plan": ("setting", "wanted", "found", "result", "need", "purpose"),
+    "apply": ("setting", "wanted", "before", "after", "result", "need"),
+    "verify": ("setting", "wanted", "found", "result", "need"),
+    "revert": ("setting", "remembered", "was", "is", "result", "file"),
     "status": ("what", "name", "state", "detail"),
 }
 _ON_HOSTS = (
@@ -344,7 +344,7 @@ def _print_way_without_ssh(args: Namespace, answers: list[HostAnswer]) -> None:
         from orchestrator.nodes.names import fold
         from orchestrator.scheduler.advice import allocate
 
-        note("without SSH: this command in the shell of an allocation, where it uses srun:")
+        note("without SSH: this command in the shell of an allocation, which uses srun:")
         note(f"  {allocate(fold(silent), site.partition)}")
 
 
@@ -429,7 +429,7 @@ def _facts(args: Namespace) -> int:
                 (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found)
                 for drift in drifted
             ]
-            header = ("run", "attempt", "node", "knob", "wanted", "found at the end")
+            header = ("run", "attempt", "node", "setting", "wanted", "found at the end")
             print_parts([Table("Drift", header, rows, numeric=(0, 1))])
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no host setting drifted")
@@ -455,7 +455,7 @@ COMMAND = Command(
     run,
     {
         ExitCode.OK: "every host is as it should be",
-        ExitCode.NO_SCORE: "one is not; for facts: nodes or runs differ",
+        ExitCode.NO_SCORE: "a host is not; for facts: nodes or runs differ",
     },
     ACTIONS,
 )

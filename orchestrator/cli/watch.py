@@ -279,7 +279,7 @@ def _live(
 
 
 class WaitReason:
-    """Why a set waits, with the fix; asks again only if the reason changes."""
+    """The fix for the reason why a set waits, computed anew only if the reason changes."""
 
     def __init__(self, site: str | None) -> None:
         self._site = site

@@ -22,7 +22,7 @@ FEW = 10
 DIFFERENCES = {
     "setting": "Settings that differ",
     "environment": "Environment that differs",
-    "tunable": "Tunables that differ",
+    "tunable": "Host settings that differ",
 }
 """Kind of difference -> caption of its table."""
 UNSET = "(not set)"

@@ -190,7 +190,7 @@ def _logged(log: Log) -> dict[str, str]:
 
 def _of_set(source: Source, logged: dict[str, str]) -> dict[str, dict[str, str]]:
     """Return environment, host settings, and `logged` settings with those of the set."""
-    from orchestrator.evidence.environment import evaluated
+    from orchestrator.evidence.bundle import evaluated
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.evidence.tunables import read_tunables
 

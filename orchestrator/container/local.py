@@ -1,4 +1,5 @@
-"""This host's engine, with the docker SDK; podman gets a service for a while."""
+"""This host's engine: the docker SDK, to which podman answers with a temporary service, and builds
+with the engine's command."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError, Image, image_of
+from orchestrator.errors import UsageError
 from orchestrator.onnode.kernel.proxy import with_proxy
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
 CONNECT_HINT = (
-    "start the engine, or say where it is: --engine unix:///path/of/the.sock, or DOCKER_HOST"
+    "start the engine, or name its socket: --engine unix:///path/of/the.sock, or DOCKER_HOST"
 )
 PROBE_S = 10.0
 SERVICE_START_S = 30
@@ -180,7 +183,7 @@ def _await_service(
     deadline = time.monotonic() + SERVICE_START_S
     while not service_socket.exists():
         if service.poll() is not None or time.monotonic() > deadline:
-            lines = log.read_text(errors="replace").strip().splitlines() or ["it says nothing"]
+            lines = log.read_text(errors="replace").strip().splitlines() or ["it printed nothing"]
             raise EngineError(
                 f"`{shlex.join(argv)} system service` does not run: {lines[-1]}",
                 hint="name a socket that there is: --engine unix:///run/podman/podman.sock",
@@ -192,3 +195,21 @@ def _await_service(
             hint="call orchestrator as that user, or name a socket that you may use: "
             "--engine unix:///path/of/the.sock",
         )
+
+
+def build(command: Sequence[str], reference: str, tree: Path, dockerfile: str, source: str) -> None:
+    """Build an image that no registry has from `dockerfile` in `tree`, the published `source`; the
+    engine's output goes to standard error.
+
+    Raises UsageError for a missing Dockerfile, EngineError if the engine fails.
+    """
+    file = tree / dockerfile
+    if not file.is_file():
+        raise UsageError(f"there is no {file}", hint=f"--tree DIR: {source}")
+    argv = [*command, "build", "--tag", reference, "--file", str(file), str(tree)]
+    try:
+        ended = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    except OSError as error:
+        raise EngineError(f"{argv[0]}: {error.strerror}") from error
+    if ended.returncode:
+        raise EngineError(f"{shlex.join(argv)} exited {ended.returncode}")

@@ -263,7 +263,7 @@ class Registry:
         return self._error(
             f"it gives this image only after a login, or does not have it ({text})",
             "the same command with --login USER --password-stdin <file-with-the-password; "
-            f"or log in once where there is docker: docker login {quoted(self.host)}",
+            f"or log in once on a host with docker: docker login {quoted(self.host)}",
         )
 
     def _unreachable(self, why: str) -> _Unreachable:

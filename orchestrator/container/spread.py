@@ -79,7 +79,7 @@ class SpreadReport:
             return f"{wanted} is wanted ({self.wanted.why}): {'; '.join(filter(None, parts))}"
         reason = ""
         if any(node.image for node in self.nodes):
-            reason = "the nodes differ, and nothing says which image is the right one"
+            reason = "the nodes differ, and the right image is unknown"
         elif odd:
             reason = f"no image on {odd}"
         return "; ".join(filter(None, [reason, no_answer]))
@@ -141,7 +141,7 @@ def tar_to_distribute(
             hint="its image would run on all nodes; if you trust that user, add --others",
         )
     if expected and not kept.image.id.startswith(wanted_id(expected)):
-        raise UsageError(f"{kept.tar} holds {kept.image.id}, which is not the one of --expect")
+        raise UsageError(f"{kept.tar} holds {kept.image.id}, not the image of --expect")
     return kept
 
 

@@ -1,4 +1,4 @@
-"""When to ask a scheduler again: soon after a change, and at most 60 times within any hour."""
+"""Times to ask a scheduler again: soon after a change, and at most 60 times within any hour."""
 
 from __future__ import annotations
 

@@ -47,11 +47,6 @@ def parse(text: str, job: str = "") -> list[Measurement]:
     return table
 
 
-def per_node(measured: Iterable[Measurement]) -> dict[str, float]:
-    """Return each node's GB/s, by `best_of_each`."""
-    return {node: measurement.gbps for node, measurement in best_of_each(measured).items()}
-
-
 def best_of_each(measured: Iterable[Measurement]) -> dict[str, Measurement]:
     """Return each node's best measurement among those with the fewest nodes.
 

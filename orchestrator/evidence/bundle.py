@@ -1,4 +1,4 @@
-"""The bundle of a set: its files, the place and source of each variable, later edits."""
+"""The bundle of a set: its files, the value, place and source of each variable, later edits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import hashlib
 import os
 import re
 
-from orchestrator.evidence.environment import LARGEST
 from orchestrator.evidence.files import is_inside
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.regular import MAX_BYTES, read_bytes
+from orchestrator.onnode.kernel.settings_file import declared, shown
 
+LARGEST = 1 << 20
+"""The most bytes read of a script or a table."""
 MOST_BYTES = 256 << 20
 """The most bytes read of a bundle; ours have less than one MB besides the benchmark's code."""
 _EXPORT = re.compile(r"^\s*export ([A-Za-z_]\w*)=")
@@ -69,6 +71,12 @@ def _scripts(evidence: SetEvidence) -> list[str]:
     return [name for name in names if name.startswith("config_") and name.endswith(".sh")] + [
         "rccl_env.sh"
     ]
+
+
+def evaluated(evidence: SetEvidence) -> dict[str, str]:
+    """Return the values in a set's environment.sh; {} without the file."""
+    text = evidence.findings.text(evidence.layout.environment, LARGEST)
+    return {name: shown(value) for name, value in declared(text).items()}
 
 
 def places(evidence: SetEvidence) -> dict[str, str]:

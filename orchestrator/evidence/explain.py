@@ -1,5 +1,5 @@
-"""Why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next command.
-docs/explain.md
+"""Explain why a set is pending, slow, paused, hung or failed: one sentence, its evidence, the next
+command (docs/explain.md).
 
 The rules are data: causes/causes.json for programs, scheduler/reasons.py for the scheduler,
 own_causes.py for the loop. Only the two ends of each log are read.
@@ -43,7 +43,7 @@ _NEXT = {
 }
 _SILENT = {
     "hung": (
-        "nothing to do: the nodes record what their processes do, then the run is repeated",
+        "nothing to do: the nodes record the state of their processes, then the run is repeated",
         "orchestrator watch {set}",
     ),
     "loop_silent": (

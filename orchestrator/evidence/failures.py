@@ -40,7 +40,7 @@ class AttemptEvidence:
 
     @cached_property
     def ends(self) -> dict[str, Ended]:
-        """How each node ended."""
+        """Return how each node ended."""
         records = self.files.ends(self.record.run, self.record.attempt)
         return {
             node: Ended(
@@ -86,7 +86,7 @@ class AttemptEvidence:
 
     @property
     def _codes(self) -> set[int]:
-        """How nodes ended by themselves."""
+        """Return the exit codes of nodes that ended by themselves."""
         return {code for code in self.record.exit_codes.values() if code not in (0, *ENDED_BY_LOOP)}
 
     @property

@@ -1,4 +1,4 @@
-"""Why the last job of a set ended: by its nodes' logs, its output, the scheduler and the loop."""
+"""The end of a set's last job: by its nodes' logs, its output, the scheduler and the loop."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _run_log(
             f"{what} of {run_set.name} has started yet"
             if not chosen
             else f"{what} has not started yet",
-            hint=f"orchestrator logs {quoted(layout.root)} --job shows what the job printed",
+            hint=f"orchestrator logs {quoted(layout.root)} --job shows the job's output",
         )
     if attempt is not None and attempt not in there:
         raise UsageError(f"run {chosen} has attempts {', '.join(map(str, there))}, not {attempt}")

@@ -100,8 +100,8 @@ _FAMILIES = {
     "train_seconds": "Time to train of the runs that reached their target, in all.",
     "trained_runs": "Runs whose time is in orchestrator_train_seconds.",
     "last_score_seconds": (
-        "Mean time to train of the newest complete set, as the score takes it, whatever RCP and "
-        "compliance say."
+        "Mean time to train of the newest complete set, as the score takes it, without RCP and "
+        "compliance."
     ),
     "live_set_done_runs": "Finished runs of each running set.",
     "live_set_wanted_runs": "Wanted runs of each running set.",

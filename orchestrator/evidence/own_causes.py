@@ -100,8 +100,8 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "look at the node; resume takes another one",
           "went silent | no word for | it did not answer before run"),
     Cause("node_babbles", SYMPTOM, LEAVE_OUT,
-          "a node sends what it should not",
-          "look at what runs there: `python:` of the site, or a program that writes to the agent's "
+          "a node sends unexpected messages",
+          "check its programs: `python:` of the site, or a program that writes to the agent's "
           "output",
           "was given up: it | it sends too much"),
     Cause("container_ended", SYMPTOM, RESUME,

@@ -1,4 +1,4 @@
-"""Which node is slow: the rule of `orchestrator nodes` and of the report.
+"""The rule for slow nodes, of `orchestrator nodes` and of the report.
 
 Bandwidth: the verdict of the bandwidth test is final; without one its rule applies
 (onnode/policy/bandwidth.py). Time: notably later or longer, by a second and 2 %.

@@ -102,7 +102,7 @@ def replay(events: Iterable[Event]) -> Replay:
                 ValueError,
                 AttributeError,
             ):  # a damaged line, or another version's
-                decided, now = "what cannot be read", None
+                decided, now = "unreadable", None
             repeated.compare(event, decided, now)
         state.apply(event)
         last = event
@@ -196,7 +196,7 @@ def _pull(state: _State, event: Event) -> tuple[Any, Any]:
 def _pulse(state: _State, event: Event) -> tuple[Any, Any]:
     record = recorded(event)
     if record is None or state.settings is None:
-        return "what cannot be read", None
+        return "unreadable", None
     _, on_record = record
     return on_record, silence({"": on_record.pulse}, state.settings, on_record.unheard)
 

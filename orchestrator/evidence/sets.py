@@ -74,8 +74,8 @@ class SetEvidence:
         return sorted((job for job in records if job is not None), key=lambda job: job.started_ms)
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Sort jobs, rising by start, by their submissions: clocks of batch hosts may differ by
-        hours."""
+        """Sort jobs, in order of their starts, by their submissions: clocks of batch hosts may
+        differ by hours."""
         if len(jobs) < 2 or (
             self.submission is not None and self.submission.job_id == jobs[-1].job_id
         ):

@@ -1,4 +1,4 @@
-"""How long the runs of a set have been silent by their loop's rule, and whether the loop writes.
+"""Silence of a set's runs, by their loop's rule, and of the loop itself.
 
 The rule is onnode/policy/hang.py. The loop records its result about once a minute (`pulse`,
 docs/events.md) and ends a hanging run itself. Event files of older versions have no pulses: nothing

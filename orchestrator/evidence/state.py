@@ -116,7 +116,7 @@ def _judge_awaited(
     if asked.cancelled_ms:
         return "cancelled", "cancelled before it started"
     if why := _unseen(files, asked):
-        return "pending", f"job {asked.job_id} has not begun, and is not shown here: {why}"
+        return "pending", f"job {asked.job_id} has not started, and is not shown here: {why}"
     return "lost", f"job {asked.job_id} ended before it started the set"
 
 
@@ -159,12 +159,12 @@ def _judge_working(
         and kind_of(record.scheduler).runs_here
         and job.host not in ("", os.uname().nodename)
     ):
-        return job.state, f"runs on {job.host}; this is what its files say"
+        return job.state, f"runs on {job.host}; this state is from its files"
     if known is None or not known.alive:
         if held := _held(files, jobs):
             return (
                 job.state,
-                f"job {job.job_id} is not shown here: {held}; this is what its files say",
+                f"job {job.job_id} is not shown here: {held}; this state is from its files",
             )
         account = known.as_started.account if known else None
         text = account.text if account else "ended"

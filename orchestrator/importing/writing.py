@@ -82,7 +82,7 @@ def _next_image(imported: Import, known: WorkloadRound) -> str:
 def _workload_text(imported: Import, image: str, ruleset: str) -> str:
     name, new, base = imported.workload, imported.given.round, imported.base
     lines = [
-        f"# {name}: every round that is known, and {new}, which starts from {base}.",
+        f"# {name}: every known round, and {new}, which starts from {base}.",
         "kind: workload",
         f"name: {name}",
         f"extends: {name}",

@@ -52,8 +52,6 @@ class Readable(Protocol):
 
 
 class Store(Protocol):
-    """An image's description and layers."""
-
     def has(self, name: str) -> bool: ...
 
     def size(self, name: str) -> int: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from orchestrator.inspection import python
 from orchestrator.inspection.programs import LAUNCHERS
@@ -170,7 +170,3 @@ def where_errors_go(training: Start) -> str:
     if training.err.startswith("|"):
         return f"goes through `{shown(training.err[2:])}`"
     return f"goes to {shown(training.err)}"
-
-
-def without_folder(contract: Contract) -> Contract:
-    return replace(contract, tree=ImageTree((), contract.tree.config))

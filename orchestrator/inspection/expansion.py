@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.patterns import cut
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import decoded, text_of
 from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
@@ -389,3 +388,14 @@ def _slice(value: str, argument: str) -> str:
     begin = int(numbers[0])
     end = begin + int(numbers[1]) if len(numbers) == 2 else None
     return value[begin:end]
+
+
+def cut(value: str, operator: str, pattern: str) -> str:
+    """Return a value after ${NAME%pattern}, %%, # or ##."""
+    lengths = range(len(value) + 1)
+    longest = len(operator) == 2
+    if operator.startswith("%"):
+        ends = [at for at in lengths if fnmatch.fnmatchcase(value[at:], pattern)]
+        return value[: min(ends) if longest else max(ends)] if ends else value
+    begins = [at for at in lengths if fnmatch.fnmatchcase(value[:at], pattern)]
+    return value[max(begins) if longest else min(begins) :] if begins else value

@@ -114,7 +114,7 @@ def _ends_early(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "error",
             f"`{' '.join(contract.command)}` starts no program",
             "a script ends before the training; see the variables that it requires",
-            "orchestrator images inspect --json shows every script that was read",
+            "orchestrator images inspect --json lists the scripts",
         )
 
 
@@ -163,7 +163,7 @@ def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "unread variable",
             "warning" if name in given.logged and contract.tree.complete else "note",
             f"{name} is set by {given.sources[name]}, and nothing in the image names it",
-            "the value has no effect: a renamed variable, or one of another image",
+            "the value has no effect: a renamed variable, or a variable of another image",
             "remove it, or use the image's own name",
         )
 
@@ -217,7 +217,7 @@ def _downloads(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "download",
             "warning" if sure else "note",
             f"{'at every start' if sure else 'perhaps, at a start'}: {shown(download.what)}",
-            "needs the network on the nodes, and what is fetched can change between two runs",
+            "needs the network on the nodes, and the downloaded files can change between two runs",
             "offline: in the round, after `orchestrator prepare` has filled the caches",
             **_at(download.place),
         )
@@ -329,7 +329,7 @@ def _exit_code(contract: Contract, given: Given) -> Iterator[ContractFinding]:
             "exit code",
             "warning",
             "the command ends with 0 although the training failed",
-            "a failed run looks like a good one to Slurm and to scripts",
+            "a failed run looks successful to Slurm and to scripts",
             "nothing: the loop takes run_stop in the log as proof, never the exit code",
             **_at(training.place),
         )
@@ -524,7 +524,7 @@ def _of_mount(
             "expected path",
             "warning",
             f"{path} is looked for, and no preparation makes it",
-            "what happens without it is decided at the start: often a download",
+            "a start without it continues in another way, often with a download",
             "`data_tree` and the preparation of the workload, or another mount",
             **_at(use.place),
         )

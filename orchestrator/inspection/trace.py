@@ -139,8 +139,6 @@ class PythonCommand:
 
 @dataclass
 class Trace:
-    """Everything that a walk met, in order."""
-
     reads: list[Read] = field(default_factory=list)
     assignments: list[Assignment] = field(default_factory=list)
     starts: list[Start] = field(default_factory=list)

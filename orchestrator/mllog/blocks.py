@@ -23,7 +23,7 @@ BLOCK = 1 << 20
 LONGEST_LINE = 4 << 20
 """A longer line loses the text before its last record; a longer record is damage."""
 MOST_BYTES = 1 << 30
-"""A submission takes logs of 50 MB (submission/names.py)."""
+"""A submission takes logs of 50 MB (submission/refusal.py)."""
 
 
 def open_log(path: str) -> Stream:

@@ -1,4 +1,4 @@
-"""What counts as a number in a log. JSON has numbers that no float holds."""
+"""Numbers in logs. JSON has numbers that no float holds."""
 
 from __future__ import annotations
 

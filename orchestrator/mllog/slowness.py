@@ -1,4 +1,4 @@
-"""Why a set is slow: its samples or its time per sample, which run, which evaluation, which pause.
+"""Causes of a slow set: its samples or its time per sample, a run, an evaluation, a pause.
 
 A finding is a dictionary with `kind`, `text` and its numbers. Below the thresholds nothing is
 reported: a sound set gets two lines, its convergence and its throughput.

@@ -1,4 +1,4 @@
-"""How sure the difference of two olympic means is.
+"""Confidence in the difference of two olympic means.
 
 An olympic mean is a trimmed mean. The spread of the kept runs alone would promise too much: dropped
 runs spread most. Yuen's test is Welch's t for trimmed means, with the variance of the winsorised

@@ -84,7 +84,7 @@ def launch_problem(
     return (
         f"`{' '.join(rules.command or workload.command)}` of {workload.name} in round {stack} "
         f"starts {count(most, 'node')} at most, and "
-        f"{system.name} has {system.nodes}: nothing that was published runs this; give the round a "
+        f"{system.name} has {system.nodes}: no published command runs this; give the round a "
         "`launch` with another "
         f"command, or the site code that can do it (`code: {{{workload.name}: ...}}`)"
     )

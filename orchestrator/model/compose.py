@@ -328,7 +328,7 @@ class _Composition:
         if missing and self.site_document is not None:
             self._warn(
                 "data",
-                f"the site gives no data.{name}.{missing[0]}; job.sh needs it in its environment",
+                f"the site has no data.{name}.{missing[0]}; job.sh needs it in its environment",
             )
         return given
 

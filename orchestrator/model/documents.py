@@ -88,7 +88,7 @@ RunText = Annotated[Line, AfterValidator(_run_text)]
 
 
 class LaunchPart(DocumentPart):
-    """How to start runs, of a workload round; a system's round may replace single keys."""
+    """The start of runs in a workload round; a system's round may replace single keys."""
 
     command: Annotated[list[RunText], Field(min_length=1)] | None = None
     """The command; default: that of the workload."""
@@ -160,7 +160,7 @@ class PrerequisitePart(DocumentPart):
 
 
 class BuildPart(DocumentPart):
-    """How the submitters built an image that no registry has."""
+    """The submitters' build of an image that no registry has."""
 
     source: Line
     """The published tree with its Dockerfile."""

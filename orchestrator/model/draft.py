@@ -122,7 +122,7 @@ def _known(catalogue: Catalogue, kind: str, name: str) -> None:
             f"there is no {kind} {name}{did_you_mean(name, facts)}; there are: "
             f"{', '.join(sorted(facts))}",
             hint=(
-                f"another one is described in shared/{kind}s.yaml of a folder of your own "
+                f"another {kind} is described in shared/{kind}s.yaml of a folder of your own "
                 "(--systems-dir)"
             ),
         )

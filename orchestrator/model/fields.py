@@ -121,14 +121,14 @@ def _ruleset(text: str) -> str:
         raise refuse(
             f"{text!r} is no ruleset; accepted: the round whose MLPerf rules count, such as "
             '"6.0.0", '
-            f"or {OWN} for a workload that is no MLPerf benchmark (docs/scoring.md)"
+            f"or {OWN} for other workloads than MLPerf benchmarks (docs/scoring.md)"
         )
     return text
 
 
 def _form(text: str) -> str:
     if text.count("{}") != 1:
-        raise refuse(f"{text!r} must have {{}} once: where the value stands")
+        raise refuse(f"{text!r} must have {{}} once, as the place of the value")
     unknown = [name for name in _BRACED.findall(text) if name not in values.REFS]
     if unknown:
         raise refuse(f"{{{unknown[0]}}} is no fact; accepted: {', '.join(values.REFS)}")
@@ -391,7 +391,7 @@ ENV_SCHEMA: dict[str, Any] = {
             _only(
                 unique={
                     "type": "string",
-                    "description": "What comes before a time stamp, new for every job.",
+                    "description": "Text before a time stamp, new for every job.",
                 }
             ),
             _only(

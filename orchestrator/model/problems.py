@@ -45,7 +45,7 @@ def _other_kind(document: Document, model: type[DocumentPart]) -> bool:
         document.add(("kind",), f"this key is required; write `kind: {expected}`")
         document.data["kind"] = expected
         return False
-    document.add(("kind",), f"{kind!r} where `kind: {expected}` is expected")
+    document.add(("kind",), f"{kind!r} instead of `kind: {expected}`")
     return kind in KINDS
 
 

@@ -102,7 +102,7 @@ class SiteProxy(DocumentPart):
 
 
 class SiteContainer(DocumentPart):
-    """How to start containers on the site."""
+    """The site's containers."""
 
     engine: Literal["docker", "podman", "none"] = "docker"
     """The container engine (docs/images-and-data.md); `none`: runs start on the host, without a

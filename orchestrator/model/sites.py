@@ -34,7 +34,7 @@ def site_of(document: Document, workloads: list[str]) -> Site:
     site = validate(document, Site)
     if "log_dir" not in document.data:
         document.add(
-            ("log_dir",), "this key is required: the folder on shared storage where sets live"
+            ("log_dir",), "this key is required: the folder of the sets, on shared storage"
         )
     for section in ("data", "code"):
         given = document.data.get(section)
@@ -52,7 +52,7 @@ def sets_folder(site: Site, error: type[OrchestratorError] = UsageError) -> Path
     """Return the sets' folder on shared storage. Raises `error` if the site lacks it."""
     if not site.log_dir:
         raise error(
-            "the site file gives no log_dir, the folder on shared storage for the sets",
+            "the site file has no log_dir, the folder on shared storage for the sets",
             hint="add `log_dir: /shared/results` to the site file",
         )
     return Path(site.log_dir)

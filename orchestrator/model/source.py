@@ -290,7 +290,7 @@ def _syntax(error: Any, text: str, line: int) -> tuple[int, str]:
     lines = text.splitlines()
     near = lines[max(line - 1, 0) : line + 1]
     if any("\t" in line[: len(line) - len(line.lstrip())] for line in near):
-        return line, "a tab stands in the indentation; YAML wants blanks there"
+        return line, "a tab stands in the indentation; YAML needs blanks there"
     plain = _UNCLOSED.get(error.context or "")
     if plain and error.context_mark:
         return error.context_mark.line, f"this is not valid YAML: {plain}"

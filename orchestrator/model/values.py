@@ -90,7 +90,7 @@ _LOGIN = re.compile(
 )
 """A user or password in an address; for other protocols, such as ssh, only a password."""
 LOGIN_HINT = (
-    "what is written here ends up in files and logs: export the variable where you submit, and put "
+    "a value here ends up in files and logs: export the variable before you submit, and put "
     "its name into the site's `pass_env` list"
 )
 

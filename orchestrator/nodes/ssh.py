@@ -162,7 +162,7 @@ def _problem(node: NamedNode, error: BaseException, connection: Connection | Non
     host = f"{connection.host}:{connection.port}" if connection else node.name
     user = connection.user if connection else "this user"
     if isinstance(error, BadHostKeyException):
-        reason = "its host key is not the one in known_hosts; somebody may be in between"
+        reason = "its host key differs from known_hosts; somebody may be in between"
     elif isinstance(error, PasswordRequiredException):
         reason = "the key is protected by a passphrase; load it with ssh-add"
     elif isinstance(error, AuthenticationException):

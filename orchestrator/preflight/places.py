@@ -218,7 +218,6 @@ def _not_allocated(
 def over_ssh(
     request: Request, nodes: Sequence[NamedNode], *, transport: Transport, limit: int
 ) -> Verdicts:
-    """Check `nodes` without a scheduler."""
     from orchestrator.nodes.fanout import each
     from orchestrator.nodes.transport import NodeAnswer, NodeCommand
     from orchestrator.scheduler.slurm_variables import node_variables, run_variables

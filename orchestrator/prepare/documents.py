@@ -157,7 +157,7 @@ def load_preparation(name: str, systems_dirs: Sequence[Path] = ()) -> tuple[Docu
         files = [Path(name), *_files_behind(Path(name), systems_dirs)]
     if not files:
         raise UsageError(
-            f"no preparation is published for {name!r}; there is one for: "
+            f"no preparation is published for {name!r}; the published preparations: "
             f"{', '.join(names(systems_dirs))}",
             hint=f"your own: {FOLDER}/{name}.yaml in a folder of --systems-dir",
         )
@@ -179,7 +179,7 @@ def _extended(files: list[Path]) -> Document:
     document = read(files[0])
     given = document.data.get(EXTENDS)
     if given is not None and given != document.data.get("name"):
-        document.add((EXTENDS,), f"{given!r}: a preparation extends the next one of its own name")
+        document.add((EXTENDS,), f"{given!r}: a preparation extends the next with its name")
     elif given is not None and not files[1:]:
         document.add((EXTENDS,), f"there is no other preparation of {given}")
     elif given is not None:

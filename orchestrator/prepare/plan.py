@@ -148,7 +148,7 @@ def make_plan(
     if prepared is None:
         raise UsageError(
             f"no preparation of {preparation.name} is published for round {chosen}; "
-            f"there is one for: {', '.join(sorted(preparation.rounds))}",
+            f"rounds with a preparation: {', '.join(sorted(preparation.rounds))}",
             hint=f"your own: workloads/preparations/{preparation.name}.yaml in a folder of "
             "--systems-dir",
         )
@@ -157,7 +157,7 @@ def make_plan(
     if unknown:
         optional = [step.name for step in part.steps if step.optional]
         raise UsageError(
-            f"there is no step {', '.join(unknown)}; optional ones: {', '.join(optional) or 'none'}"
+            f"there is no step {', '.join(unknown)}; optional: {', '.join(optional) or 'none'}"
         )
     build = None
     if not image:

@@ -47,7 +47,7 @@ def read_secret(name: str, file: str | None, env: Mapping[str, str] | None = Non
     value = (os.environ if env is None else env).get(name, "")
     if not value:
         raise UsageError(
-            f"this preparation needs {name}, and there is none",
+            f"this preparation needs {name}, which is missing",
             hint=f"--hf-token-file FILE (mode 600), or {name} in the environment",
         )
     return Secret(name, value.strip())

@@ -110,7 +110,7 @@ def _reason_due(plan: Plan, step: StepPart, state: StepState | None) -> str:
         return "it was done with other commands"
     # Optional steps, such as deleting downloads, remove other steps' results.
     missing = [] if _optional_step_done(plan) else missing_after(plan, step)
-    return f"what it leaves is missing: {', '.join(map(str, missing))}" if missing else ""
+    return f"its results are missing: {', '.join(map(str, missing))}" if missing else ""
 
 
 def missing_after(plan: Plan, step: StepPart) -> list[Path]:

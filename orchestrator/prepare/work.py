@@ -39,7 +39,7 @@ def data_lock(path: Path, lost: Callable[[], None], *, beat_s: float = BEAT_S) -
 def _another_preparation(held: HeldError) -> SetError:
     return SetError(
         f"the same data are being prepared by {held.holder}; {held.verdict.why}",
-        hint=f"wait for it; a dead one is replaced {STALE_S:.0f} s after its last sign of life",
+        hint=f"wait for it; a dead process is replaced {STALE_S:.0f} s after its last sign of life",
     )
 
 
@@ -106,10 +106,9 @@ def refuse_in_the_way(reports: list[StepReport]) -> None:
     more = f"\n  and {hidden} more" if hidden > 0 else ""
     steps = ", ".join(report.step.name for report in reports if report.in_the_way)
     raise InputError(
-        f"{steps}: the published commands would delete or overwrite what is there already:"
-        f"{shown}{more}",
-        hint="move it to another folder, or name an empty one in the site's data section; "
-        "is it the prepared data? `--check` compares",
+        f"{steps}: the published commands would delete or overwrite existing files:{shown}{more}",
+        hint="move them to another folder, or name an empty folder in the site's data section; "
+        "are they the prepared data? `--check` compares",
     )
 
 

@@ -86,13 +86,13 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
         # A shell here would stay in the old, deleted folder.
         raise RenderError(
             f"{directory} is the current folder",
-            hint=f"give another one with -o, such as {directory / 'bundle'}",
+            hint=f"give another folder with -o, such as {directory / 'bundle'}",
         )
     if not any(directory.iterdir()):
         return
     if not (directory / _MANIFEST).is_file():
         raise RenderError(
-            f"{directory} holds something that is not a bundle (it has no {_MANIFEST})",
+            f"{directory} holds other files than a bundle (it has no {_MANIFEST})",
             hint="give a new folder with -o",
         )
     edited = edited_files(directory)

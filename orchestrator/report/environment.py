@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.evidence.bundle import edited, origins, places
-from orchestrator.evidence.environment import evaluated
+from orchestrator.evidence.bundle import edited, evaluated, origins, places
 from orchestrator.report.model import Variable
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def _compare(
     if other and not edited:
         raise SetError(
             f"the bundle of {run_set.name} was edited since it was declared: {bundle.named(other)}",
-            hint="put it back (a deleted file is put back as declared), or say that it is meant:",
+            hint="put it back (a deleted file is put back as declared), or accept the edit:",
             fix=Fix(again=("--edited",)),
         )
     if now != accepted:

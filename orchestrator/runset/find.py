@@ -66,9 +66,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
         raise _no_set_at(path, log_dir)
     if log_dir is None:
         reason = (
-            f"`{name}` can only be a path to a set's folder"
-            if name
-            else "which set is meant has to be said"
+            f"`{name}` can only be a path to a set's folder" if name else "a set has to be named"
         )
         raise UsageError(
             f"there is no site file, so {reason}",
@@ -132,7 +130,7 @@ def _no_set_at(path: Path, log_dir: Path | None) -> UsageError:
         if inside:
             return UsageError(
                 f"{path} is no set but holds {len(inside)}",
-                hint=f"name one, such as {path / inside[0]}",
+                hint=f"name a set, such as {path / inside[0]}",
             )
     else:
         reason = "there is no such folder"
@@ -143,7 +141,7 @@ def _no_set_called(name: str, log_dir: Path) -> UsageError:
     if not name:
         return UsageError(
             f"there is no set in {log_dir} yet",
-            hint="orchestrator submit makes one; orchestrator systems lists what it can run",
+            hint="orchestrator submit creates a set; orchestrator systems lists the systems",
         )
     listed = _listed(log_dir)
     names = [*(folder.name for folder in listed), *filter(None, map(_label, listed))]

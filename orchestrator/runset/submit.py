@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,13 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.lease import HeldError, Lease
+from orchestrator.onnode.set.sharing import umask_for
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.complete import settle_complete_set
 from orchestrator.runset.extend import check_extension, extend, with_extension
-from orchestrator.runset.sharing import rights
 from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count, quoted
@@ -67,7 +67,6 @@ ENDING_AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
-    """Return a set's lock."""
     return Lock(Lease(path, world.holder(cluster=cluster), world=world), _another_controller)
 
 
@@ -292,7 +291,7 @@ def refuse_copy(run_set: RunSet) -> None:
         raise SetError(
             f"{root} is a copy of {there}: its jobs are those of the other",
             hint=(
-                "name that one, or submit a new set; score, report and package read the copy: "
+                "name the original, or submit a new set; score, report and package read the copy: "
                 f"orchestrator score {quoted(root)}"
             ),
         )
@@ -325,7 +324,7 @@ def refuse_unseen(
         return
     if asked.job_id not in jobs and (why := unseen(submitter(asked), viewer)):
         raise SchedulerUnknown(
-            f"set {run_set.name}: job {asked.job_id} has not begun, and is not shown here: {why}",
+            f"set {run_set.name}: job {asked.job_id} has not started, and is not shown here: {why}",
             hint="ask where it was submitted: orchestrator cancel, or resume, there",
         )
 
@@ -480,3 +479,18 @@ def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:
             continue
         with rights(run_set.layout.root, world):
             _record(run_set, replace(record, cancelled_ms=world.wall_ms()), world)
+
+
+@contextmanager
+def rights(root: Path, world: World) -> Iterator[None]:
+    """Write into a set with the modes of its other files, whatever the user's umask."""
+    try:
+        mode = root.stat().st_mode
+    except OSError:
+        mode = 0
+    before = world.umask(0o022)
+    world.umask(umask_for("a group" if mode & 0o2020 == 0o2020 else "", before))
+    try:
+        yield
+    finally:
+        world.umask(before)

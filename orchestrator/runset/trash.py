@@ -87,7 +87,6 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
 
 
 def _make_trash(log_dir: Path, world: World) -> Path:
-    """Return this user's trash."""
     for name in (TRASH, f"{TRASH}-{os.getuid()}"):
         trash = log_dir / name
         world.files.make_folder(trash, exist_ok=True)

@@ -112,7 +112,7 @@ def ask(
         complaint = last_lines(streams[0])
         raise SchedulerUnknown(
             f"`{shlex.join(argv[:1])}` did not answer within {timeout_s:g} s"
-            + (f"; it said: {complaint}" if complaint else ""),
+            + (f"; its message: {complaint}" if complaint else ""),
             argv=argv,
             stderr=streams[0],
             stdout=streams[1],

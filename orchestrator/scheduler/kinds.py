@@ -24,5 +24,5 @@ _UNKNOWN = SchedulerKind(runs_here=False, allocates=False)
 
 
 def kind_of(name: str) -> SchedulerKind:
-    """Return a scheduler's properties; an unknown name has none of them."""
+    """Return a scheduler's properties; both are False for an unknown scheduler."""
     return KINDS.get(name, _UNKNOWN)

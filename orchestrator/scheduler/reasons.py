@@ -1,5 +1,4 @@
-"""Why a job waits, was refused or has ended, as causes: for readers of sets, without a scheduler's
-messages."""
+"""Causes of waits, refusals and ends of jobs, for readers of sets."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ REASONS: tuple[Cause, ...] = (
           "maxrequeue | "
           "special_exit"),
     Cause("account_invalid", PROGRAM, advice.ACCOUNTS,
-          "the account is none that may be used here",
+          "the account may not be used here",
           "correct `account` in the site file",
           "invalidaccount | accountnotallowed | invalid account | account/partition combination | "
           "notallowed*account"),
     Cause("qos_invalid", PROGRAM, advice.QOS,
-          "the QOS is none that may be used here",
+          "the QOS may not be used here",
           "correct `qos` in the site file",
           "invalidqos | qosnotallowed | invalid qos | qosusagethreshold"),
     Cause("qos_limit", SYMPTOM, advice.QOS,
@@ -73,7 +73,7 @@ REASONS: tuple[Cause, ...] = (
           "it starts when they are free",
           "licenses"),
     Cause("reservation_invalid", PROGRAM, advice.RESERVATIONS,
-          "the reservation is none that may be used, or has not begun",
+          "the reservation may not be used, or has not started",
           "correct `reservation` in the site file",
           "reservationdeleted | reservation is invalid | ^reservation | resv_del_hold | "
           "reservation*not available | "
@@ -86,7 +86,7 @@ REASONS: tuple[Cause, ...] = (
           "required node not available | "
           "frontenddown"),
     Cause("never_fits", PROGRAM, SHOW,
-          "no node has what it asks for",
+          "no node has the requested resources",
           "correct nodes, `gpu_request` and `sbatch` of the site",
           "more processors requested than permitted | badconstraints | ^constraints | "
           "node configuration is not available | feature specification | "
@@ -119,7 +119,7 @@ REASONS: tuple[Cause, ...] = (
           "resume continues at the first missing run; `--time` gives the next job another limit",
           "timeout | ^timelimit"),
     Cause("preempted", MACHINE, RESUME,
-          "the job was pre-empted by one with a higher priority",
+          "a job with a higher priority pre-empted this job",
           "resume continues at the first missing run",
           "preempted"),
     Cause("host_out_of_memory", MACHINE, RESUME,
@@ -127,7 +127,7 @@ REASONS: tuple[Cause, ...] = (
           "ask for all memory of the node (--mem=0)",
           "out_of_memory | ^outofmemory"),
     Cause("script_invalid", PROGRAM, RESUME,
-          "the job script is none that Slurm can read",
+          "Slurm cannot read the job script",
           "write the bundle anew; its lines must end as on Linux (dos2unix)",
           "dos line breaks | batch script is empty | not have a #! line | does not look like a "
           "batch script"),

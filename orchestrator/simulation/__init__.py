@@ -13,5 +13,4 @@ waits: time rises from event to event.
     faults      sentences such as `node 3 dies in run 4`, and their effects
     play        a set, from `submit` to its score; parts: rendered, set_trainings
     rehearsal   a planned set with faults; trials: many sets with random failures
-    invariants  properties of every set
 """

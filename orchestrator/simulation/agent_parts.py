@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AgentPost:
-    """The surroundings of an agent."""
-
     process: SimProcess
     machine: Machine
     files: Files
@@ -108,8 +106,6 @@ class SimContainer:
 
 
 class OrderQueue:
-    """The orders of the loop."""
-
     def __init__(self) -> None:
         self._orders: deque[dict[str, Any]] = deque()
         self.awaited = ""
@@ -138,8 +134,6 @@ class OrderQueue:
 
 
 class Departure:
-    """The end of an agent."""
-
     def __init__(self) -> None:
         self.begun = self.over = False
         self.reason = ""

@@ -107,7 +107,7 @@ def parse(text: str, nodes: Sequence[str] = ()) -> Fault:
         raise UsageError(f"fault {text!r}: runs count from 1")
     if not run and not at:
         raise UsageError(
-            f"fault {text!r} has no time", hint=f"say `{event} in run 2`, or `{event} at 90 min`"
+            f"fault {text!r} has no time", hint=f"write `{event} in run 2`, or `{event} at 90 min`"
         )
     lasts_s = seconds(match["for"]) if match["for"] else 0.0
     return Fault(event, run, seconds(at) if at else -1.0, lasts_s, match["when"] or "in")

@@ -87,9 +87,6 @@ class Machine:
     def slow_down(self, factor: float) -> None:
         self.slow = factor
 
-    def recover(self) -> None:
-        self.condition, self.slow = NodeCondition(), 1.0
-
     def step_clock(self, by_ms: int) -> None:
         self.clock_ms += by_ms
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """A node's part of a training: rising (seconds after its start, bytes), then exit."""
+    """A node's part of a training: (seconds after its start, bytes) in order, then exit."""
 
     lines: tuple[tuple[float, bytes], ...] = ()
     seconds: float = NEVER
@@ -50,8 +50,6 @@ class RunOwner(Protocol):
 
 
 class RunLog:
-    """A run's log on a node."""
-
     def __init__(self, files: Files, path: Path, clock: Callable[[], float]) -> None:
         self._files, self.path, self._clock = files, path, clock
         self.output = RunOutput(clock)

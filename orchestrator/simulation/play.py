@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.evidence.sets import RunSet, SetEvidence
-from orchestrator.onnode.policy.lease import STALE_S
-from orchestrator.onnode.set.lease import BEAT_S
 from orchestrator.simulation.desk import Desk, Done, User
 from orchestrator.simulation.engine import NEVER, Engine, SimProcess, Stuck
 from orchestrator.simulation.host import Jobs
@@ -113,19 +111,6 @@ class Simulation:
                 return False
         return not self.desk.busy
 
-    def loop_killed_last(self) -> bool:
-        """Return whether the last loop was killed or lost its storage, and left remains."""
-        loop = self.jobs.every_loop[-1] if self.jobs.every_loop else None
-        away = any("storage" in str(fault) for _, fault in self.happened)
-        return loop is not None and (loop.killed or (loop.failed and away))
-
-    def is_settled(self) -> bool:
-        """Return whether the last command called the set complete, and a job closed it."""
-        if self.run_set is None or "nothing is left to run" not in self.done[-1].error:
-            return False
-        layout, job = self.run_set.layout, SetEvidence(self.run_set.layout.root).job
-        return job is not None and job.state == "complete" and not layout.loop_lock.exists()
-
     @property
     def all_jobs(self) -> list[SimJob]:
         """By submission, forgotten jobs included."""
@@ -144,18 +129,9 @@ class Simulation:
             seconds = self.engine.between(*self.user.waits)
             if self.user.cancels:
                 self.engine.after(seconds * self.engine.between(0.0, 0.8), self.cancel)
-            self._act_after(seconds, self._resume_as_planned, limit_s)
+            self.act_after(seconds, self._resume_as_planned, limit_s)
 
-    def resume_complete_set(self, limit_s: float = 90 * 86400.0) -> None:
-        """Resume until the set is settled, each time when old traces are stale. Raises Stuck."""
-        for _ in range(self.user.resumes):
-            if self.missing():
-                return
-            self._act_after(STALE_S + BEAT_S, self.resume, limit_s)
-            if self.is_settled():
-                return
-
-    def _act_after(self, seconds: float, action: Callable[[], object], limit_s: float) -> None:
+    def act_after(self, seconds: float, action: Callable[[], object], limit_s: float) -> None:
         """Act after `seconds`, and wait for the end. Raises Stuck."""
         back = self.engine.now + seconds
         self.engine.after(seconds, action)

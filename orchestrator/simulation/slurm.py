@@ -53,30 +53,18 @@ class Cluster(Controller):
     def lose_replies(self, count: int = 0, *, share: float = 0.0) -> None:
         """Lose answers, not effects: of the next commands, and a share of all later commands."""
         self._share_lost = share
-        self._plan("reply lost", count)
-
-    def lose_commands(self, count: int = 1) -> None:
-        """Lose the next commands: they get no answer."""
-        self._plan("command lost", count)
+        self.plan("reply lost", count)
 
     def slow(self, seconds: float, for_s: float) -> None:
         self._slow_s, self._slow_until = seconds, self.engine.now + for_s
 
     def empty_answers(self, count: int = 1) -> None:
         """Make commands print nothing, with exit status 0."""
-        self._plan("empty", count)
+        self.plan("empty", count)
 
-    def accept_without_reply(self, count: int = 1) -> None:
-        self._plan("submission lost", count)
-
-    def submission_busy(self, count: int = 1) -> None:
-        """Make sbatch fail after two minutes of attempts."""
-        self._plan("busy", count)
-
-    def refuse_submission(self, count: int = 1) -> None:
-        self._plan("refused", count)
-
-    def _plan(self, fault: str, count: int) -> None:
+    def plan(self, fault: str, count: int = 1) -> None:
+        """Plan a fault of the next commands: `reply lost`, `command lost`, `empty`; of the next
+        submissions: `submission lost` (accepted without an answer), `busy` or `refused`."""
         self._faults[fault] = self._faults.get(fault, 0) + count
 
     def _due(self, fault: str) -> bool:

@@ -39,7 +39,7 @@ class Call:
 
     @property
     def attempts(self) -> int:
-        """How often it asks slurmctld before it gives up."""
+        """Return how often it asks slurmctld before it gives up."""
         of_jobs = self.operands[:2] == ["show", "job"] or any(
             word.startswith("--signal") for word in self.argv
         )

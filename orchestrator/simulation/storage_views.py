@@ -28,7 +28,7 @@ class Seen:
 
 @dataclass
 class Caching:
-    """How long replies are kept (s); `listings`: those to listings, too."""
+    """Lifetimes of cached replies (s); `listings`: those to listings, too."""
 
     least_s: float = 0.0
     most_s: float = 0.0

@@ -2,7 +2,7 @@
 
     facts = facts_of(load_entry("MI325X_08x08x32", "flux1", site=site))
     script = Trainings(facts).script(seed=7, start_ms=1_790_000_000_000, chance=random.Random(1))
-    script.cut(1800.0)      # the same training, dead after half an hour
+    script.output       # its log
 
 Every log starts with MARK, and its records name the file `rehearsal`: nobody may take it for a
 result. The launcher, not a script, logs `cache_clear`.
@@ -26,7 +26,6 @@ MARK = b"orchestrator: rehearsal"
 """Starts every script."""
 FILE = REHEARSAL
 """`metadata.file` of a script's records."""
-NEVER = float("inf")
 _STARTUP_SPREAD = 0.03
 """Assumed: a set's start-ups lie 1 to 15 % around their median (startup.json, warm_range_s)."""
 
@@ -35,7 +34,7 @@ Line = tuple[float, bytes]
 
 @dataclass(frozen=True)
 class Script:
-    """Output of the logging rank, as rising (seconds after the program's start, whole lines)."""
+    """Output of the logging rank: (seconds after the program's start, whole lines) in order."""
 
     lines: tuple[Line, ...]
     seconds: float
@@ -47,53 +46,9 @@ class Script:
     def output(self) -> bytes:
         return b"".join(text for _, text in self.lines)
 
-    @property
-    def run_start_s(self) -> float:
-        """Return seconds until run_start, or infinite."""
-        return self._moment_of(b'"run_start"')
-
-    @property
-    def run_stop_s(self) -> float:
-        """Return seconds until run_stop, or infinite."""
-        return self._moment_of(b'"run_stop"')
-
-    def cut(self, at_s: float, *, torn: bool = False) -> Script:
-        """Return a program that dies at `at_s`; `torn`: within its last line."""
-        lines = [line for line in self.lines if line[0] <= at_s]
-        if torn and lines:
-            moment, text = lines[-1]
-            lines[-1] = (moment, text[: len(text) // 2])
-        return self._ends(lines, min(self.seconds, at_s))
-
-    def silent_from(self, at_s: float) -> Script:
-        """Return a program that hangs at `at_s`."""
-        return self._ends([line for line in self.lines if line[0] <= at_s], NEVER)
-
-    def without_run_stop(self) -> Script:
-        """Return a program that ends normally without logging run_stop."""
-        stop = self.run_stop_s
-        return self._ends([line for line in self.lines if line[0] < stop], self.seconds)
-
     def with_lines(self, more: Iterable[Line]) -> Script:
         """Add output; at equal times it comes last."""
         return replace(self, lines=tuple(sorted([*self.lines, *more], key=lambda line: line[0])))
-
-    def with_garbage(self, chance: random.Random, count: int = 10) -> Script:
-        last = self.lines[-1][0] if self.lines else 0.0
-        return self.with_lines(
-            [(chance.uniform(0.0, last), _garbage(chance)) for _ in range(count)]
-        )
-
-    def with_long_line(self, at_s: float, size: int) -> Script:
-        """Add a line of `size` bytes, newline included."""
-        return self.with_lines([(at_s, b"x" * (size - 1) + b"\n")])
-
-    def _ends(self, lines: list[Line], seconds: float) -> Script:
-        kept = any(b'"run_stop"' in text for _, text in lines)
-        return Script(tuple(lines), seconds, self.status if kept else "")
-
-    def _moment_of(self, key: bytes) -> float:
-        return next((moment for moment, text in self.lines if key in text), NEVER)
 
 
 class Trainings:
@@ -309,23 +264,3 @@ def _near_one(chance: random.Random, spread: float) -> float:
 def _chatter(chance: random.Random, count: int, last: float) -> Iterator[Line]:
     for number in range(count):
         yield chance.uniform(0.0, last), b"rank 0: step %d of a rehearsal\n" % number
-
-
-_GARBAGE = (
-    b":::MLLOG {\n",
-    b':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_st\n',
-    b":::MLLOG [1, 2]\n",
-    (
-        b':::MLLOG {"namespace": "", "time_ms": null, "event_type": "", "key": 7, "value": NaN, '
-        b'"metadata": []}\n'
-    ),
-    b"::MLLOG {}\r\n",
-    b"\x00\xff\xfe\x80\n",
-    b"10%|#   | 1/10\r20%|##  | 2/10\r\n",
-    b"\x1b[31mwarning\x1b[0m: \xe2\x96\n",
-    b"\n",
-)
-
-
-def _garbage(chance: random.Random) -> bytes:
-    return chance.choice((*_GARBAGE, chance.randbytes(40).replace(b"\n", b" ") + b"\n"))

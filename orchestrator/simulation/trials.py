@@ -71,7 +71,7 @@ class SparesResult:
 
     @cached_property
     def times(self) -> list[float]:
-        """Return rising times; infinite for incomplete sets."""
+        """Return times in ascending order; infinite for incomplete sets."""
         return sorted(trial.ended_s if trial.complete else math.inf for trial in self.trials)
 
     def quantile(self, share: float) -> float:

@@ -158,7 +158,8 @@ def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
         return _row(
             "slurm",
             "fail",
-            f"Slurm has no default partition, and the site names none of {', '.join(known)}",
+            "Slurm has no default partition, and the site names no partition; known: "
+            f"{', '.join(known)}",
             set_key("partition", next(iter(known))) if known else advice.PING,
         )
     text = "; ".join(
@@ -218,7 +219,7 @@ def _node(
                     yield _look(
                         "node",
                         "warn",
-                        "no node is idle, so none was checked: try again when one is",
+                        "no node is idle, so no node was checked: try again later",
                         advice.PARTITIONS,
                     )
                     return

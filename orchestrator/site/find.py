@@ -206,7 +206,7 @@ def _log_dir(
             )
         made = not folder.exists()
         place = "this host" if options is None else "a node"
-        progress(f"checking whether {place} sees {folder}, and what it has")
+        progress(f"checking whether {place} sees {folder}, and its hardware")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             seen = look(folder, options=options, peer=peer)
@@ -225,7 +225,7 @@ def _log_dir(
             folder.rmdir()
     raise SetError(
         "no folder for the sets: " + "; ".join(problems),
-        hint="name one that all nodes see: --log-dir /shared/results",
+        hint="name a folder that all nodes see: --log-dir /shared/results",
     )
 
 

@@ -74,4 +74,4 @@ def _look(bundle: Bundle, status: int, stdout: str, complaint: str) -> NodeLook:
                     "" if left else f"the node cannot write to {bundle.folder.parent}",
                     sees_log_dir=left,
                 )
-    return NodeLook({}, complaint if status else "the node said nothing that can be read")
+    return NodeLook({}, complaint if status else "the node sent no readable report")

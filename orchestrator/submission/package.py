@@ -24,9 +24,15 @@ from orchestrator.mllog.result import plain
 from orchestrator.onnode.set.ledger import NAME as LEDGER
 from orchestrator.submission.chosen import Chosen, choose, content
 from orchestrator.submission.description import describe, description_problems, empty_members
-from orchestrator.submission.names import LARGEST, name_problem, tree_problems
 from orchestrator.submission.readme import readme
-from orchestrator.submission.refusal import Deviation, Refused, Undescribed
+from orchestrator.submission.refusal import (
+    LARGEST,
+    Deviation,
+    Refused,
+    Undescribed,
+    name_problem,
+    tree_problems,
+)
 from orchestrator.words import count, quoted
 
 MOST_PROBLEMS = 8
@@ -106,9 +112,7 @@ def _add_set(package: Package, chosen: Chosen, options: Options, seen: dict[str,
     described = chosen.source.described
     system = options.system or str(described.get("system") or "")
     if not system:
-        return [
-            f"{chosen.root}: a folder of logs does not say which system it is; give --system NAME"
-        ]
+        return [f"{chosen.root}: a folder of logs does not name its system; give --system NAME"]
     implementation = options.implementation or system
     problems = [
         problem
@@ -144,7 +148,7 @@ def _check_division(chosen: Chosen, options: Options) -> list[str]:
     division = chosen.score.division
     if not chosen.score.runs or division == options.division:
         return []
-    reason = f"the logs are of the {division} division, and --division says {options.division}"
+    reason = f"the logs are of the {division} division, and --division is {options.division}"
     return [f"{chosen.root}: {reason}"]
 
 
@@ -158,8 +162,8 @@ def _check_described(package: Package, chosen: Chosen, options: Options) -> list
     others = [org for org in orgs if _plain_name(org) != _plain_name(options.submitter)]
     if others:
         differences.append(
-            f"{chosen.root}: the logs say submission_org {', '.join(map(repr, others))}, "
-            f"and --submitter says {options.submitter!r}{_org_variable(chosen)}"
+            f"{chosen.root}: the logs have submission_org {', '.join(map(repr, others))}, "
+            f"and --submitter is {options.submitter!r}{_org_variable(chosen)}"
         )
     if not options.allow_differences:
         return [Deviation(problem) for problem in differences]
@@ -190,7 +194,7 @@ def _org_variable(chosen: Chosen) -> str:
     variable = next(
         (entry.get("env") for entry in named if entry.get("key") == "submission_org"), ""
     )
-    return f" (of runs to come {variable} in the site's `env` says it)" if variable else ""
+    return f" (for later runs, set {variable} in the site's `env`)" if variable else ""
 
 
 def _plain_name(text: str) -> str:
@@ -241,9 +245,7 @@ def _add_results(package: Package, chosen: Chosen, results: str) -> list[str]:
             continue
         data = content(run, LARGEST)
         if len(data) > LARGEST:
-            problems.append(
-                f"{run.path}: more than 50 MB (uncompressed), which is the most that is accepted"
-            )
+            problems.append(f"{run.path}: more than 50 MB uncompressed, the accepted maximum")
             continue
         package.files[f"{results}/result_{index}.txt"] = data
     if chosen.score.unscored:

@@ -32,11 +32,10 @@ def readme(chosen: Chosen, system: str, scripts: Sequence[str]) -> str:
             for attempt in score.unscored
         ]
         parts += [
-            "## Attempts that were lost",
+            "## Lost attempts",
             (
-                "They died or were ended by the infrastructure, say nothing about convergence, and "
-                "are "
-                "not scored."
+                "They died or were ended by the infrastructure. They are no evidence about "
+                "convergence, and are not scored."
             ),
             table(("run.attempt", "outcome", "reason"), rows),
         ]

@@ -47,7 +47,7 @@ def installed_version() -> str:
     except metadata.PackageNotFoundError as error:
         raise InputError(
             "--verify needs mlperf-logging, and this Python does not have it",
-            hint="install the checker that was compared with the built-in rules",
+            hint="install the checker whose rules equal the built-in rules",
             fix=Fix(install_command(NEEDED)),
         ) from error
 
@@ -110,7 +110,7 @@ def _read(output: str, benchmarks: Sequence[str], version: str) -> Word:
         line.removeprefix("WARNING - ").strip() for line in lines if line.startswith("WARNING - ")
     ]
     if _GOOD not in output and _BAD not in output:
-        last = next((line for line in reversed(lines) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(lines) if line.strip()), "it printed nothing")
         errors.append(f"the checker ended without a verdict: {last.strip()}")
     # "no errors" is also printed over a skipped folder.
     errors += [

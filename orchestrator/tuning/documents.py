@@ -11,7 +11,7 @@ from orchestrator.model.fields import Line, Name, matching, refuse
 from orchestrator.model.part import DocumentPart
 
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]*")
-_KNOB = re.compile(r"[a-z][a-z0-9_]{0,60}")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,60}")
 # The script expands paths unquoted, as patterns: no other character may be special in bash.
 _PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
 # Links in a process's folder lead out of /proc (root, cwd, fd).
@@ -36,8 +36,8 @@ def _value(text: str) -> str:
 
 Value = Annotated[Line, AfterValidator(_value)]
 Word = Annotated[str, matching(WORD, "a name; accepted: letters, digits and '_.@:-'")]
-_Knob = Annotated[
-    str, matching(_KNOB, "a setting's name; accepted: lower-case letters, digits and '_'")
+_SettingName = Annotated[
+    str, matching(_NAME, "a setting's name; accepted: lower-case letters, digits and '_'")
 ]
 _Setting = Annotated[
     str,
@@ -61,10 +61,10 @@ BOOT_KINDS = frozenset({"cmdline", "acs", "numa_per_socket"})
 """Only a boot or the BIOS changes them."""
 
 
-class Knob(DocumentPart):
+class SettingPart(DocumentPart):
     """`value` is set and reverted, `any_of` only checked."""
 
-    name: _Knob
+    name: _SettingName
     kind: Literal[
         "file",
         "sysctl",
@@ -92,7 +92,7 @@ class Knob(DocumentPart):
     source: Line | None = None
 
     @model_validator(mode="after")
-    def _fits_its_kind(self) -> Knob:
+    def _fits_its_kind(self) -> SettingPart:
         for name in filter(None, KIND_KEYS.values()):
             needed = name == KIND_KEYS[self.kind]
             if needed and getattr(self, name) is None:
@@ -125,7 +125,7 @@ class Profile(DocumentPart):
     title: Line
     source: Line
     extends: list[Name] = []
-    knobs: list[Knob] = []
+    knobs: list[SettingPart] = []
 
 
 class PerRound(DocumentPart):

@@ -11,7 +11,7 @@ from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
-    from orchestrator.tuning.documents import Choice, Knob, Profile
+    from orchestrator.tuning.documents import Choice, Profile, SettingPart
 
 MAX_DEPTH = 8
 SCRIPT = "runtime_tunables.sh"
@@ -135,7 +135,7 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSettin
 
     document = read(path)
     profile = validate(document, Profile)
-    names = [knob.name for knob in profile.knobs] if profile else []
+    names = [part.name for part in profile.knobs] if profile else []
     for number, name in enumerate(names):
         if name in names[:number]:
             document.add(("knobs", number, "name"), f"the setting {name} is listed twice")
@@ -154,47 +154,47 @@ def _read(path: Path, above: tuple[Path, ...]) -> tuple[Profile, list[HostSettin
         _, more_settings, more_files = _read(other, (*above, path))
         settings += more_settings
         files += more_files
-    settings += [_setting_of(knob, profile.source) for knob in profile.knobs]
+    settings += [_setting_of(part, profile.source) for part in profile.knobs]
     return profile, settings, files
 
 
-def _setting_of(knob: Knob, source: str) -> HostSetting:
-    kind, target = _kind_and_target(knob)
-    implied = {"module": "loaded", "acs": "off"}.get(knob.kind)
-    changes = knob.value is not None or knob.kind == "module"
-    needs_root = changes or knob.kind == "acs"
+def _setting_of(part: SettingPart, source: str) -> HostSetting:
+    kind, target = _kind_and_target(part)
+    implied = {"module": "loaded", "acs": "off"}.get(part.kind)
+    changes = part.value is not None or part.kind == "module"
+    needs_root = changes or part.kind == "acs"
     return HostSetting(
-        name=knob.name,
+        name=part.name,
         kind=kind,
         changes=changes,
         target=target,
-        wanted=implied or knob.value or "|".join(knob.any_of or []),
-        required=knob.need == "required",
-        root=needs_root if knob.root is None else knob.root,
-        purpose=knob.purpose,
-        source=knob.source or source,
+        wanted=implied or part.value or "|".join(part.any_of or []),
+        required=part.need == "required",
+        root=needs_root if part.root is None else part.root,
+        purpose=part.purpose,
+        source=part.source or source,
     )
 
 
-def _kind_and_target(knob: Knob) -> tuple[str, str]:
-    match knob.kind:
+def _kind_and_target(part: SettingPart) -> tuple[str, str]:
+    match part.kind:
         case "file":
-            return "file", knob.path or ""
+            return "file", part.path or ""
         case "sysctl":
-            return "file", f"/proc/sys/{(knob.key or '').replace('.', '/')}"
+            return "file", f"/proc/sys/{(part.key or '').replace('.', '/')}"
         case "cpu_idle":
-            return "file", f"{CPUS}/cpuidle/state{knob.state}/disable"
+            return "file", f"{CPUS}/cpuidle/state{part.state}/disable"
         case "cpu_governor":
             return "file", f"{CPUS}/cpufreq/scaling_governor"
         case "gpu":
             # Only devices with this driver: a server's own display has another.
-            return "gpu", f"/sys/bus/pci/drivers/amdgpu/*:*:*.*/{knob.setting}"
+            return "gpu", f"/sys/bus/pci/drivers/amdgpu/*:*:*.*/{part.setting}"
         case "module":
-            return "module", f"{knob.module}{'!' if knob.keep else ''}"
+            return "module", f"{part.module}{'!' if part.keep else ''}"
         case "service":
-            return "service", knob.unit or ""
+            return "service", part.unit or ""
         case _:
-            return knob.kind, "-"
+            return part.kind, "-"
 
 
 # ---- the script ----

@@ -218,7 +218,7 @@ def test_7_cancel(user: Reader, site: Path) -> None:
 def test_8_list_what_would_be_submitted(user: Reader, tmp_path: Path) -> None:
     site = write_site(tmp_path / "site.yaml", tmp_path / "results", scheduler="local")
     submit = user.command("create a set", "submit")
-    dry = user.option(submit, "submit nothing", "what the job would take")
+    dry = user.option(submit, "submit nothing", "the resources of the job")
     answer = user.ask(submit, "local_2x2x8", "builtin", "--site", site, dry)
     for words in (("number of runs",), ("container image",), ("the scheduler's command",)):
         assert user.member(f"{submit} {dry}", *words).values(answer)

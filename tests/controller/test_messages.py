@@ -32,7 +32,7 @@ def test_no_site(cli: Commands) -> None:
     assert "--site, $ORCHESTRATOR_SITE, ./site.yaml" in cli.err
     assert cli("submit", "local_2x2x8", "builtin").code == ExitCode.BAD_INPUT
     assert cli("watch").code == ExitCode.BAD_INPUT
-    assert "which set is meant has to be said" in cli.err
+    assert "a set has to be named" in cli.err
 
 
 def test_site_order(cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

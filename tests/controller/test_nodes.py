@@ -12,7 +12,7 @@ import pytest
 from controller_parts import Commands, mllog, write_set
 
 from orchestrator.cli.watch import _lines
-from orchestrator.evidence.bandwidth import parse, per_node
+from orchestrator.evidence.bandwidth import best_of_each, parse
 from orchestrator.evidence.events import aside_of
 from orchestrator.evidence.nodes import NodeHistory, read_history, suspicions
 from orchestrator.evidence.picture import picture
@@ -276,9 +276,10 @@ def test_a_set_without_nodes_or_with_damage(cli: Commands, tmp_path: Path) -> No
 
 
 def test_a_good_group_clears_its_nodes() -> None:
-    result = per_node(parse(DEEP))
+    best = best_of_each(parse(DEEP))
+    result = {node: measurement.gbps for node, measurement in best.items()}
     assert result == {"n1": 310.0, "n2": 310.0, "n3": 309.0, "n4": 122.0}
-    assert per_node(parse("")) == {} and parse("a\tb\tc\td\te\tnan\t0\t\n") == []
+    assert best_of_each(parse("")) == {} and parse("a\tb\tc\td\te\tnan\t0\t\n") == []
 
 
 def test_every_node_has_a_row() -> None:

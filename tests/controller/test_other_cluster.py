@@ -107,7 +107,7 @@ def test_a_submission_to_another_cluster_is_not_gone(
         answer["state"] == "pending"
         and "it is of cluster alpha, and this is beta" in answer["reason"]
     )
-    assert cli("resume", root).code == 4 and "job 7 has not begun" in cli.err
+    assert cli("resume", root).code == 4 and "job 7 has not started" in cli.err
     assert not beta.exists()
 
 

@@ -79,7 +79,7 @@ NODE_FAIL = "lost its batch host (resume with --exclude NODE keeps off it)"
             {"7": Job("7", "orch-s", "FAILED", "BadConstraints")},
             "lost",
             (
-                "job 7 failed: no node has what it asks for (BadConstraints); the set had not "
+                "job 7 failed: no node has the requested resources (BadConstraints); the set had not "
                 "started; the job printed nothing"
             ),
         ),

@@ -153,7 +153,7 @@ def test_what_a_command_said_before_it_hung_is_told(fake: Fake) -> None:
         return caught.value if caught.value.stderr else None  # a busy machine: it had not begun
 
     error = until(answer)
-    assert error and "it said: slurm_load_jobs: cannot stat" in str(error)
+    assert error and "its message: slurm_load_jobs: cannot stat" in str(error)
     assert "cannot stat file" in error.stderr
 
 

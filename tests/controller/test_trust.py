@@ -295,7 +295,7 @@ def test_anothers_set_is_not_executed_unless_it_is_named_so(
         assert "belongs to user 4242" in cli.err and "--others" in cli.err
         # Nothing of the bundle runs when a job is cancelled.
         assert ("its owner may still need the job" in cli.err) is (command == "cancel")
-        assert ("in its bundle runs as you" in cli("help", command).out) is (command == "resume")
+        assert ("of its bundle run as you" in cli("help", command).out) is (command == "resume")
     if not what:
         for command in ("resume", "cancel"):
             assert cli(command, "--site", site).code == 2 and "is yours" in cli.err

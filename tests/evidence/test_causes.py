@@ -10,7 +10,7 @@ import failures
 import pytest
 
 from orchestrator.causes.cause import GRADES, PROGRAM, WRAPPER
-from orchestrator.causes.fields import ERRORS, SPEAKERS
+from orchestrator.causes.fields import _SPEAKERS, ERRORS
 from orchestrator.causes.lines import _sign
 from orchestrator.causes.prefixes import without_prefixes
 from orchestrator.causes.reading import symptoms
@@ -203,7 +203,7 @@ def test_the_data_file_has_its_form() -> None:
     fields = {mark for cause in CAUSES for sign in cause.signs for mark in _fields(sign)}
     assert {mark for mark in fields if not re.fullmatch("![a-z]+;", mark)} <= {
         *("#" + name for name in ERRORS),
-        *("@" + name for name in SPEAKERS),
+        *("@" + name for name in ("kernel", *dict(_SPEAKERS))),
     }
 
 

@@ -15,8 +15,7 @@ from until import bounded
 from orchestrator.cli import main
 from orchestrator.evidence.attempts import drifts, read_attempts
 from orchestrator.evidence.bandwidth import measurements
-from orchestrator.evidence.bundle import edited, files, origins, places
-from orchestrator.evidence.environment import evaluated
+from orchestrator.evidence.bundle import edited, evaluated, files, origins, places
 from orchestrator.evidence.hardware import captured
 from orchestrator.evidence.nodes import read_history, suspicions
 from orchestrator.evidence.picture import as_json, look

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent.parent)]
+TESTS = HERE.parent
+sys.path[:0] = [str(HERE), str(TESTS), str(TESTS / "simulation"), str(TESTS.parent)]
 
 import kinds_site  # noqa: E402, F401
 import kinds_slurm  # noqa: E402, F401

@@ -11,11 +11,11 @@ from typing import Any
 
 from machine import knobs, settings_owners, settings_watchdog
 from replayed import differences
+from set_invariants import attempts_of, result_violations, seed_violations
 from trial import Trial
 
 from orchestrator.onnode.agent.leftovers import holder
 from orchestrator.onnode.agent.remover import LATEST_S
-from orchestrator.simulation.invariants import attempts_of, result_violations, seed_violations
 
 FINAL = {"success", "failed"}
 

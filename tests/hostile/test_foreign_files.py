@@ -419,7 +419,7 @@ def test_an_unexpected_exception_is_a_line_and_a_file(
     path.parent.chmod(0o777)
     for home in (str(place.parent / "state"), "/proc/nowhere"):
         monkeypatch.setenv("XDG_STATE_HOME", home)
-        kept = call(["systems"]).err.partition("send ")[2].partition(" to those")[0]
+        kept = call(["systems"]).err.partition("send ")[2].partition(" to the maintainers")[0]
         assert Path(kept).is_file() and Path(kept).parent.stat().st_mode & 0o777 == 0o700
         assert Path(kept).parent.parent == place
 

@@ -168,7 +168,7 @@ def test_ssh_nodes_that_hang_are_away_or_have_another_key_do_not_stop_the_others
     work.close()  # type: ignore[attr-defined]
     assert answers.keys() == {"h1", "h2", "h3", "away"}
     [hung] = run_on_nodes([hosts.names[3]], script, transport=ssh, timeout_s=5)
-    assert "is not the one in known_hosts" in answers["h1"].problem
+    assert "differs from known_hosts" in answers["h1"].problem
     assert "is not in known_hosts" in answers["h2"].problem
     assert answers["h3"].text == "here\n", answers["h3"].problem
     assert "did not end within 5 s" in hung.problem

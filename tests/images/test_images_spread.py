@@ -50,7 +50,7 @@ def test_a_tie_says_that_nothing_tells_which_is_right() -> None:
         REFERENCE, [EngineReply("a", an_image("1")), EngineReply("b", an_image("2"))], None
     )
     assert report.wanted is None and not report.equal
-    assert "nothing says which" in report.summary
+    assert "the right image is unknown" in report.summary
 
 
 def test_images_with_a_common_repository_digest_are_the_same() -> None:

@@ -263,7 +263,7 @@ def test_too_few_nodes_left(shell: Shell) -> None:
     # The job that nobody can start: Slurm's reason, while it still knows the job.
     shell.insist(f"{ONE} --exclude {first}")
     shell.wait("lost")
-    assert shell(shell.alike("no node has what it asks for"))[0] == 0
+    assert shell(shell.alike("no node has the requested resources"))[0] == 0
 
 
 def test_time_limit_of_the_partition(shell: Shell) -> None:

@@ -504,7 +504,7 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "",
         1,
         "log_dir",
-        "where sets live",
+        "the folder of the sets",
     ),
     "relative log_dir": (
         SITE,
@@ -1011,7 +1011,7 @@ def test_keys_of_another_kind_of_document_are_not_judged(tmp_path: Path, kind: s
     path.write_text(f"kind: {kind}\nsurplus: 1\n", encoding="utf-8")
     with pytest.raises(DescriptorError) as caught:
         load_site(path)
-    assert f"{path}:1: kind: {kind!r} where `kind: site` is expected" in str(caught.value)
+    assert f"{path}:1: kind: {kind!r} instead of `kind: site`" in str(caught.value)
     assert "surplus" not in str(caught.value)
 
 

@@ -225,7 +225,7 @@ def test_llama31_8b_is_prepared_checked_and_not_done_twice(data: Data) -> None:
     # What was taken away is brought back, by the steps that bring it.
     (model / "tokenizer_way").write_text(".")
     mended = data.prepare("llama31_8b", "--force-space")
-    assert mended.returncode == 0 and "what it leaves is missing" in mended.stderr
+    assert mended.returncode == 0 and "its results are missing" in mended.stderr
     assert sorted(path.name for path in model.iterdir()) == [*tokenizer, "tokenizer_way"]
     (model / "tokenizer_way").write_text("../llama3_1_8b_tokenizer")
     (model / "tokenizer.json").unlink()

@@ -99,7 +99,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/thesis.tex").write_text("all of it")
     for force in (False, True):
-        with pytest.raises(RenderError, match="not a bundle"):
+        with pytest.raises(RenderError, match="other files than a bundle"):
             write_bundle(FILES, tmp_path / "home", replace_edited=force)
     assert os.listdir(tmp_path / "home") == ["thesis.tex"]
 

@@ -28,11 +28,15 @@ from itertools import pairwise
 from multiprocessing.util import Finalize
 from pathlib import Path
 
+import set_invariants as invariants
+
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
+from orchestrator.onnode.policy.lease import STALE_S
+from orchestrator.onnode.set.lease import BEAT_S
 from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
-from orchestrator.simulation import faults, invariants
+from orchestrator.simulation import faults
 from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
@@ -229,12 +233,12 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
             faults.GIVEN_UP_S + 900.0 if frozen else 600.0
         )  # it lets go once its host is back
         world.engine.run(world.idle, LIMIT_S)
-        loop_ended = not world.loop_killed_last() and not storage_failed_last(world)
+        loop_ended = not loop_killed_last(world) and not storage_failed_last(world)
         if loop_ended:
             trial.found += badly_closed(world)
         if not loop_ended or any(command.killed for command in world.done):
             world.settle(max(0.0, storage_is_back_at(world) - world.engine.now))
-            world.resume_complete_set(LIMIT_S)
+            resume_complete_set(world)
         trial.found += [*violations(world), *unfair(world, shape)]
     except Stuck as stuck:
         trial.found.append(f"liveness: {stuck}")
@@ -284,6 +288,31 @@ def violations(world: Simulation) -> Iterator[str]:
             yield f"settings are not put back on {machine.name}: {machine.tuned_by}"
         if any(agent.process.alive for agent in world.jobs.agents[machine.name]):
             yield f"an agent is left on {machine.name}"
+
+
+def loop_killed_last(world: Simulation) -> bool:
+    """Return whether the last loop was killed or lost its storage, and left remains."""
+    loop = world.jobs.every_loop[-1] if world.jobs.every_loop else None
+    away = any("storage" in str(fault) for _, fault in world.happened)
+    return loop is not None and (loop.killed or (loop.failed and away))
+
+
+def resume_complete_set(world: Simulation) -> None:
+    """Resume until the set is settled, each time when old traces are stale. Raises Stuck."""
+    for _ in range(world.user.resumes):
+        if world.missing():
+            return
+        world.act_after(STALE_S + BEAT_S, world.resume, LIMIT_S)
+        if is_settled(world):
+            return
+
+
+def is_settled(world: Simulation) -> bool:
+    """Return whether the last command called the set complete, and a job closed it."""
+    if world.run_set is None or "nothing is left to run" not in world.done[-1].error:
+        return False
+    layout, job = world.run_set.layout, SetEvidence(world.run_set.layout.root).job
+    return job is not None and job.state == "complete" and not layout.loop_lock.exists()
 
 
 def storage_failed_last(world: Simulation) -> bool:

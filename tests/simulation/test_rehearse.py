@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import set_invariants as invariants
 from outputs import checked
 
 from orchestrator.cli import main
 from orchestrator.cli.rehearsal_parts import spares_table
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel.records import REHEARSAL
-from orchestrator.simulation import invariants
 from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.faults import parse, sentences
 from orchestrator.simulation.rehearsal import RehearsedWorld, make_plan

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import seeded_sets
+import set_invariants as invariants
 
-from orchestrator.simulation import invariants
 from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.play import Simulation
@@ -91,7 +91,7 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
         world.play()
         world.settle()
         world.engine.run(world.idle)
-        world.resume_complete_set()
+        seeded_sets.resume_complete_set(world)
         assert world.run_set is not None
         open_ones = invariants.open_records(world.run_set.layout.root)
         return [*seeded_sets.violations(world), *open_ones]

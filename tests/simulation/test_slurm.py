@@ -571,7 +571,7 @@ def test_a_client_waits_for_a_slurmctld_that_is_back_soon(site: Site) -> None:
 
 
 def test_answers_are_lost_after_the_deed(site: Site) -> None:
-    site.cluster.accept_without_reply(8)
+    site.cluster.plan("submission lost", 8)
     replies = [site.ask("sbatch", "--job-name=orch-a", "job.sh") for _ in range(8)]
     assert len(site.queue()) == 8
     assert {reply.delay_s for reply in replies} == {10.0, NEVER}
@@ -579,7 +579,7 @@ def test_answers_are_lost_after_the_deed(site: Site) -> None:
     site.cluster.lose_replies(1)
     assert site.ask("scancel", "1").delay_s >= 10
     assert site.state("1") == "CANCELLED"
-    site.cluster.lose_commands(1)
+    site.cluster.plan("command lost")
     assert site.ask("scancel", "2").delay_s >= 10
     assert site.state("2") == "PENDING"
     site.cluster.lose_replies(share=1.0)
@@ -589,11 +589,11 @@ def test_answers_are_lost_after_the_deed(site: Site) -> None:
 
 
 def test_submissions_that_are_turned_away(site: Site) -> None:
-    site.cluster.submission_busy()
+    site.cluster.plan("busy")
     busy = site.ask("sbatch", "job.sh")
     assert client.BUSY.search(busy.err)
     assert busy.delay_s == 120
-    site.cluster.refuse_submission()
+    site.cluster.plan("refused")
     refused = site.ask("sbatch", "job.sh")
     assert refused.status == 1
     assert not client.NO_ANSWER.search(refused.err)

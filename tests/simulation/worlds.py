@@ -25,7 +25,7 @@ from orchestrator.model import Site, load_entry
 from orchestrator.simulation import faults
 from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER
-from orchestrator.simulation.machine import Machine
+from orchestrator.simulation.machine import Machine, NodeCondition
 from orchestrator.simulation.node_run import Part, TrainingRun
 from orchestrator.simulation.play import Simulation
 from orchestrator.simulation.rendered import Rendered
@@ -192,7 +192,7 @@ class World(Simulation):
             if not machine.up:
                 self.jobs.power_on(name)
                 self.cluster.node_up(name, rebooted=True)
-            machine.recover()
+            machine.condition, machine.slow = NodeCondition(), 1.0
         self.engine.run(self.idle, self.engine.now + LIMIT_S)
         for _ in range(3):
             if self.missing():

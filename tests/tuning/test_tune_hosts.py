@@ -207,7 +207,7 @@ def test_five_hosts_over_ssh(ssh: SshServer) -> None:
     assert code == 0 and snapshot(folder / "host") == before
     assert not list((folder / "state").iterdir())
     table = tune(env, "plan", "--nodes", nodes, "--ssh-config", str(folder / "ssh_config")).stdout
-    assert table.count("KNOB") == 2 and "n[1-3,5] (4 hosts)" in table
+    assert table.count("SETTING") == 2 and "n[1-3,5] (4 hosts)" in table
 
 
 @pytest.mark.parametrize("after_bytes", [0, 1_500, 3_500, 9_000])

@@ -192,7 +192,7 @@ class _Evidence:
         return ""
 
     def _sample(self, programs: list[Process]) -> dict[int, int]:
-        """How often each runnable program's main thread has given up its processor."""
+        """Return how often each runnable program's main thread has given up its processor."""
         switches = dict[int, int]()
         for process in programs:
             status = lines(f"{self._node.proc}/{process.pid}/task/{process.pid}/status", 8192)

@@ -258,7 +258,7 @@ class DriftObserver(Observer):
 
 
 class StartObserver(Observer):
-    """How warm the start was: the run's number in the container (1: the first), and the caches."""
+    """The warmth of a start: the run's number in the container (1: the first), and the caches."""
 
     def __init__(self, container_run: int, cache: dict[str, Any]) -> None:
         self._about = {"container_run": container_run, "cache": cache}

@@ -105,7 +105,7 @@ class SetWalk:
         return f"{self.root}/runs/{run}/attempt_{attempt}"
 
     def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
-        """Return the numbers k of the names `<prefix><k><suffix>` in a folder, ascending."""
+        """Return the sorted numbers k of the names `<prefix><k><suffix>` in a folder."""
         name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
         matches = map(name.fullmatch, self.names(folder))
         return sorted(int(match[1]) for match in matches if match)

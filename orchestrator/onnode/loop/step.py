@@ -88,7 +88,7 @@ class Complaints:
         return [(node, self._ended.pop(node)[1]) for node in due]
 
     def next_check(self, at_latest: float) -> float:
-        """When to call `ended_nodes` again (World.now)."""
+        """Return when to call `ended_nodes` again (World.now)."""
         return min([at_latest, *(when for when, _ in self._ended.values())])
 
 
@@ -302,7 +302,7 @@ class GroupStep:
             self._record.lose(node, reason)
 
     def next_check(self, at_latest: float) -> float:
-        """When to call `check_ended` again (World.now)."""
+        """Return when to call `check_ended` again (World.now)."""
         return self.complaints.next_check(at_latest)
 
     def last_message(self, node: str) -> float:
@@ -346,7 +346,7 @@ class NodeDeadline:
 
 
 def stalled_s(until: float, now: float) -> float:
-    """How long this process stalled if it meant to resume at `until`."""
+    """Return how long this process stalled if it meant to resume at `until`."""
     late_s = now - until
     return late_s if late_s > 1 else 0.0
 

@@ -239,7 +239,7 @@ def _hung(run: int, node: str, text: str) -> Blamed:
 
 
 def _way(attempt: AttemptFacts, codes: Mapping[str, int]) -> str:
-    """How the first nodes that ended by themselves died within QUICK_MS."""
+    """Return how the first nodes that ended by themselves died within QUICK_MS."""
     ended = {
         node: attempt.lasted.get(node, QUICK_MS)
         for node in attempt.ranks

@@ -31,7 +31,7 @@ class StepOrders:
 
 @dataclass
 class AttemptEnds:
-    """How a group's attempts ended."""
+    """Ends of a group's attempts."""
 
     ways: list[str] = field(default_factory=list)
     """How they died; "" for late deaths, see Outcome."""

@@ -106,7 +106,7 @@ class NodeVerdict:
 
     @property
     def untested(self) -> str:
-        """Why it was not tested, or ""."""
+        """Return why it was not tested, or ""."""
         return self.problem or "no answer" if self.verdict == "untested" else ""
 
     def to_json(self) -> dict[str, object]:

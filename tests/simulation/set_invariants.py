@@ -1,4 +1,4 @@
-"""Properties of every set, for the simulated campaign and tests/faults."""
+"""Properties of every set, for the simulated campaign and the fault campaign (tests/faults)."""
 
 from __future__ import annotations
 
