@@ -120,14 +120,14 @@ def is_frozen(class_: ast.ClassDef) -> bool:
     )
 
 
-def records(trees: Iterable[ast.AST]) -> set[str]:
+def records(trees: Iterable[ast.AST]) -> frozenset[str]:
     """Return the names of the classes whose objects never change."""
     every = [class_ for module in trees for class_ in classes(module)]
     below = {class_.name: bases(class_) for class_ in every}
-    names = set(RECORDS)
+    names = RECORDS | {class_.name for class_ in every if is_frozen(class_)}
     while new := {name for name, above in below.items() if above & names} - names:
         names |= new
-    return names | {class_.name for class_ in every if is_frozen(class_)}
+    return names
 
 
 def too_large(trees: Modules) -> Iterator[tuple[Path, Place]]:
