@@ -121,7 +121,7 @@ def _ruleset(text: str) -> str:
         raise refuse(
             f"{text!r} is no ruleset; accepted: the round whose MLPerf rules count, such as "
             '"6.0.0", '
-            f"or {OWN} for other workloads than MLPerf benchmarks (docs/scoring.md)"
+            f"or {OWN} for a workload that is no MLPerf benchmark (docs/scoring.md)"
         )
     return text
 
