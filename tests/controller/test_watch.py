@@ -181,7 +181,8 @@ def growing(tmp_path: Path, name: str = "S-w-20261121-101500-9f3c") -> Iterator[
 def finish(root: Path, state: str = "complete") -> None:
     job = read(JobRecord, root / "jobs/local-1.json")
     assert isinstance(job, JobRecord)
-    write(replace(job, state=state, ended_ms=now_ms()), root / "jobs/local-1.json")
+    ended = replace(job, state=state, ended_ms=job.started_ms + 400_000)
+    write(ended, root / "jobs/local-1.json")
 
 
 def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
