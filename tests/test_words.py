@@ -29,7 +29,7 @@ SLACK = 0.4
 """Per 1,000 words: whoever brings a tic down by more than this lowers its ceiling, too."""
 
 
-MOST_WORDS = 135
+MOST_WORDS = 136
 """Words of docstrings and comments per 1,000 tokens of code: the integer above `python tools/tics.py`'s last column."""
 
 

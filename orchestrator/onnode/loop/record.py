@@ -1,4 +1,4 @@
-"""What a group has recorded: its events, and the state that follows from them."""
+"""The records of a group: its events, and the state that follows from them."""
 
 from __future__ import annotations
 
