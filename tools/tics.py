@@ -94,19 +94,19 @@ def count(folder: Path) -> Counts:
     sources = [path.read_text() for path in files]
     parts = [split(source) for source in sources]
     texts = (text for source in sources for _, text in messages(ast.parse(source)))
-    words, tics = _measure(piece for prose, _ in parts for piece in prose)
-    return Counts(words, sum(tokens for _, tokens in parts), tics, *_measure(texts))
+    number, tics = _measure(piece for prose, _ in parts for piece in prose)
+    return Counts(number, sum(tokens for _, tokens in parts), tics, *_measure(texts))
 
 
 def _measure(texts: Iterable[str]) -> tuple[int, dict[str, float]]:
     """Return the number of words, and the tics per 1,000 words."""
     text = "\n".join(texts)
-    words = len(re.findall(r"[A-Za-z][\w'-]*", text))
+    number = len(re.findall(r"[A-Za-z][\w'-]*", text))
     signs = {
         tic: len(re.findall(sign, text, re.IGNORECASE if tic != "one, none" else 0))
         for tic, sign in TICS.items()
     }
-    return words, {tic: round(1000 * many / max(words, 1), 1) for tic, many in signs.items()}
+    return number, {tic: round(1000 * many / max(number, 1), 1) for tic, many in signs.items()}
 
 
 def main() -> None:

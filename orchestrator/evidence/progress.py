@@ -18,15 +18,8 @@ from typing import Any, TypeVar
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import dropped_per_side, minutes_between, olympic_mean
 from orchestrator.onnode.kernel.files import PathLike
-from orchestrator.onnode.kernel.mllog_tail import (
-    EVALUATIONS,
-    MAX_LINE,
-    STOP,
-    StartStop,
-    WholeLines,
-    lines,
-    status_of,
-)
+from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, STOP, StartStop
+from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, WholeLines, lines, status_of
 from orchestrator.onnode.kernel.regular import open_inside, open_regular
 
 TAIL_BYTES = 64 * 1024

@@ -17,7 +17,7 @@ from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
-from orchestrator.onnode.kernel.mllog_tail import EVALUATIONS, StartStop
+from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, StartStop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -303,7 +303,7 @@ def test_every_command_says_that_it_is_a_rehearsal(run: Run, kept: Path) -> None
     row = next(csv.DictReader(run("export", kept).out.splitlines()))
     assert (row["rehearsal"], row["stand_in"]) == ("1", "0")
     run("report", kept, "-o", "report.html")
-    assert "Rehearsal – not a result: no training ran" in Path("report.html").read_text()
+    assert "rehearsal, not a result (no training ran)" in Path("report.html").read_text()
     assert (
         "rehearsal, not a result (no training ran)"
         in run("report", kept, "--format", "md", "-o", "-").out

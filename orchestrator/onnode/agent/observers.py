@@ -15,7 +15,8 @@ from typing import Any
 
 from ..kernel import regular
 from ..kernel.events import NetworkUse, Pulse
-from ..kernel.mllog_tail import EVALUATIONS, START, TOKEN, StopFinder, lines
+from ..kernel.mllog_keys import EVALUATIONS, START
+from ..kernel.mllog_tail import TOKEN, StopFinder, lines
 from ..kernel.settings_file import shown
 from ..kernel.waiting import Waiting
 from .node import Node

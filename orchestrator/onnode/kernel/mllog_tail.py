@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from .files import AWAY, HERE, Files, PathLike
+from .mllog_keys import START, STOP
 
 TOKEN = b":::MLLOG "
-START, STOP = "run_start", "run_stop"
-EVALUATIONS = ("eval_accuracy", "eval_error")
-"""Keys of an evaluation."""
 MAX_LINE = 1 << 20
 """A longer line counts as damaged."""
 SEARCH_BYTES = 256 << 20
@@ -24,32 +22,6 @@ SEARCH_BYTES = 256 << 20
 _BLOCK = 1024 * 1024
 _DECODER = json.JSONDecoder()
 _START, _STOP = START.encode(), STOP.encode()
-
-
-class StartStop:
-    """A run's start and stop by its records in file order, in Unix milliseconds; None if unknown.
-
-    The last `run_start` and the last `run_stop` count until both are known. Source:
-    result_summarizer, _query_run_start_stop.
-    """
-
-    __slots__ = ("start", "stop")
-
-    def __init__(self) -> None:
-        self.start: float | None = None
-        self.stop: float | None = None
-
-    @property
-    def is_known(self) -> bool:
-        return self.start is not None and self.stop is not None
-
-    def take(self, key: object, time_ms: float) -> None:
-        if self.is_known:
-            return
-        if key == START:
-            self.start = time_ms
-        elif key == STOP:
-            self.stop = time_ms
 
 
 def lines(chunk: bytes) -> Iterator[dict[str, Any]]:
