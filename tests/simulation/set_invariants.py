@@ -177,7 +177,7 @@ def hold_violations(root: Path) -> Iterator[str]:
                 failed.add(event.node)
             elif event.word in ("aside", "blamed"):
                 excluded.add(event.node)
-            elif event.word == "silent":
+            elif event.word == "silent" and event.node not in failed:  # else an outcome repeats it
                 silent[event.node] = event.ms
 
 
