@@ -367,3 +367,11 @@ def test_a_page_is_opened(cli: Commands, tmp_path: Path, monkeypatch: pytest.Mon
     until((tmp_path / "opened").is_file)
     until(lambda: (tmp_path / "opened").read_text() == f"{(tmp_path / 'page.html').as_uri()}\n")
     assert cli("report", LOGS, "--format", "md", "--open").code == ExitCode.BAD_INPUT
+
+
+def test_the_summary_of_doctor_shows_no_hidden_character_of_a_node() -> None:
+    evil = "\x1b]0;owned\x07"
+    rows = [
+        Row("n1", f"check{evil}", verdict, 1, f"text{evil}", evil) for verdict in ("fail", "warn")
+    ]
+    assert [line for line in summary(rows, PIPE) if not line.isprintable()] == []
