@@ -414,7 +414,7 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
         'id="chart-ratios-narrow"',
     ):
         assert words in text, words
-    assert "<script" not in text and "default-src 'none'" in text
+    assert "<script" not in text and "<h3>" not in text and "default-src 'none'" in text
     # A dot per run, in minutes of the score: as they are read, times the factor.
     told = re.findall(r'aria-label="B: a run of ([0-9.]+) min"', text)
     score = score_dir(str(b))

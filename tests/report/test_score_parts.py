@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import set_of_logs as sets
 
+from orchestrator import open_set
 from orchestrator.compare.comparison import compare
 from orchestrator.compare.page import page
 from orchestrator.compare.sides import find_side
 from orchestrator.mllog.rcp import FAILED, RcpResult, converged_samples
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.score import score_dir
-from orchestrator.report.page import page as report_page
-from orchestrator.report.reading import read_report
 from orchestrator.views.figures import MINUTES, MISSING
 from orchestrator.views.score import (
     about,
@@ -24,6 +24,7 @@ from orchestrator.views.score import (
     score_parts,
     scored_runs,
 )
+from orchestrator.views.sets import run_table
 from orchestrator.views.terminal import lines
 from orchestrator.words import Screen
 
@@ -93,8 +94,9 @@ def test_a_logged_value_keeps_its_digits(value: object, text: str) -> None:
     assert logged(value) == text
 
 
-def test_a_page_has_one_sign_for_a_missing_value(tmp_path: Path) -> None:
-    contents = sets.logs(sets.MI355X)
-    contents[0] = contents[0].replace(b'"key": "seed"', b'"key": "no_seed"')
-    shown = report_page(read_report(str(sets.make_set(tmp_path, contents))))
+def test_views_have_one_sign_for_a_missing_value(score: Score, tmp_path: Path) -> None:
+    assert about(score.replace(runs=())).endswith(f"batch size {MISSING}")
+    seen = open_set(sets.make_set(tmp_path, sets.logs(sets.MI355X)))
+    shown = replace(seen, runs=(replace(seen.runs[0], seed=0, minutes=None),))._repr_html_()
     assert f">{MISSING}</td>" in shown and ">-</td>" not in shown
+    assert "-" in lines([run_table(seen.runs)])[1].split()
