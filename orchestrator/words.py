@@ -11,7 +11,6 @@ from orchestrator.onnode.kernel.plural import count as count
 
 TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Any, TextIO
 
 UNSHOWN = (
@@ -63,13 +62,17 @@ class Cleaned:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        text = clean(text, lines=True)
-        if not text.isascii() and (encoding := self.stream.encoding):
-            text = text.encode(encoding, "backslashreplace").decode(encoding)
-        return self.stream.write(text)
+        return self.stream.write(encodable(clean(text, lines=True), self.stream))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Escape the characters that the stream's encoding lacks."""
+    if text.isascii() or not (encoding := stream.encoding):
+        return text
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def bare(stream: TextIO) -> TextIO:
@@ -78,6 +81,8 @@ def bare(stream: TextIO) -> TextIO:
     return plain
 
 
+MISSING = "–"
+"""A missing value."""
 LONGEST = 4000
 """The most characters of a cell."""
 NARROWEST = 12
@@ -112,7 +117,7 @@ class Screen:
 
     def sign(self, state: str) -> str:
         """Return `✓ complete` if signs are shown."""
-        kind = _KIND_OF.get(state.replace(" ", "_"))
+        kind = kind_of(state)
         return f"{KINDS[kind][self.signs == 'ascii']} {state}" if kind and self.signs else state
 
     def paint(self, text: str, code: str) -> str:
@@ -126,9 +131,14 @@ class Screen:
 PIPE = Screen()
 
 
+def kind_of(state: str) -> str:
+    """Return a key of KINDS, or ""."""
+    return _KIND_OF.get(state.replace(" ", "_"), "")
+
+
 def colour_of(state: str) -> str:
     """Return an SGR code, or ""."""
-    kind = _KIND_OF.get(state.replace(" ", "_"))
+    kind = kind_of(state)
     return KINDS[kind][2] if kind else ""
 
 
@@ -186,30 +196,33 @@ def wrapped_on_stderr(text: str) -> str:
     return "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
 
 
-def facts(pairs: Sequence[tuple[str, object]], screen: Screen = PIPE) -> list[str]:
-    """Return names and values as lines; long values are folded next to the name."""
-    wide = max((width_of(name) for name, _ in pairs), default=0) + 2
-    out = []
-    for name, value in pairs:
-        text = cell(value)
-        lines = [text] if screen.width is None else folded(text, screen.width - wide, whole=True)
-        out += [
-            screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0],
-            *(" " * wide + line for line in lines[1:]),
-        ]
-    return out
-
-
 # ---- times ----
 
-
-def local_time(unix_s: float | None = None, form: str = "%H:%M:%S") -> str:
-    """Return a time on the user's clock; None: now. `form`: as for time.strftime."""
-    return time.strftime(form, time.localtime(unix_s))
+_LAST_MS = 253_402_300_799_000
+"""The end of the year 9999."""
 
 
-def utc_time(unix_s: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
-    return time.strftime(f"{form} UTC", time.gmtime(unix_s))
+def local_clock(form: str = "%H:%M:%S") -> str:
+    """Return the present on the user's clock. `form`: as for time.strftime."""
+    return time.strftime(form)
+
+
+def local_time(unix_ms: Any, form: str = "%H:%M:%S") -> str:
+    """Return the time of Unix milliseconds on the user's clock; MISSING for other values."""
+    return time.strftime(form, time.localtime(unix_ms / 1000)) if _is_time(unix_ms) else MISSING
+
+
+def utc_time(unix_ms: Any, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Return the time of Unix milliseconds; MISSING for other values."""
+    return (
+        time.strftime(f"{form} UTC", time.gmtime(unix_ms / 1000)) if _is_time(unix_ms) else MISSING
+    )
+
+
+def _is_time(value: Any) -> bool:
+    """Files have any value for a time, and 0 for none."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 < value <= _LAST_MS
 
 
 def minutes(value: float | None, missing: str = "-") -> str:

@@ -81,6 +81,17 @@ def test_a_notebook_shows_a_set_as_a_table(tmp_path: Path) -> None:
     assert "<script" not in shown and "\x1b" not in shown
 
 
+def test_a_notebook_shows_a_hundred_runs_and_no_time_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.views.sets.left_text", lambda _: "about 2h, until 14:20")
+    seen = orchestrator.open_set(sets.make_set(tmp_path, sets.logs(sets.MI355X)))
+    many = dataclasses.replace(seen, runs=seen.runs * 1000)
+    shown = many._repr_html_()
+    assert shown.count("<tr>") == 101 and "9900 more rows left out." in shown
+    assert "14:20" not in shown
+
+
 @pytest.mark.parametrize("call", [orchestrator.open_set, orchestrator.score_dir])
 def test_a_folder_that_is_no_set_is_an_error_for_people(call: object, tmp_path: Path) -> None:
     assert callable(call)

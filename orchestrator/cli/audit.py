@@ -147,7 +147,8 @@ def _comments(root: Path) -> list[Anchor]:
 def _replay(root: Path, args: Namespace) -> Part:
     from orchestrator.evidence.files import Findings
 
-    names = Findings(root).names(root)
+    findings = Findings(root)
+    names = findings.names(root)
     replays = {
         name.removeprefix("events-").removesuffix(".tsv"): _replayed(root, name)
         for name in names
@@ -162,7 +163,9 @@ def _replay(root: Path, args: Namespace) -> Part:
         lines.append(f"replay of job {job}: {count(replayed.decisions, 'decision')}, {agree}")
         lines += [f"  {difference}" for difference in replayed.differences]
     if not replays:
-        lines = [f"replay: no job of {root.name} has an event file"]
+        lines.append(f"replay: no job of {root.name} has an event file")
+    # Event files behind the limit of a folder's names would not be replayed.
+    lines += [f"replay: {finding}" for finding in findings]
     jobs = {
         job: {
             "decisions": outcome.decisions,
@@ -171,8 +174,9 @@ def _replay(root: Path, args: Namespace) -> Part:
         }
         for job, outcome in replays.items()
     }
-    is_valid = not any(replayed.differences for replayed in replays.values())
-    return is_valid, [clean(text) for text in lines], {"set": str(root), "jobs": jobs}
+    is_valid = not findings and not any(replayed.differences for replayed in replays.values())
+    members = {"set": str(root), "jobs": jobs, "problems": [str(finding) for finding in findings]}
+    return is_valid, [clean(text) for text in lines], members
 
 
 def _replayed(root: Path, name: str) -> Replay:

@@ -46,7 +46,7 @@ def run(args: Namespace) -> int:
     from orchestrator.cli.output import print_parts
     from orchestrator.cli.report import write_file
     from orchestrator.compare.comparison import compare
-    from orchestrator.compare.parts import comparison_parts, verdict_lines
+    from orchestrator.compare.parts import comparison_parts, verdicts
     from orchestrator.report.working import working
 
     if len(args.sides) < 2:
@@ -62,7 +62,9 @@ def run(args: Namespace) -> int:
     output = args.output or ("compare.html" if chosen == "html" else "-")
     if output != "-":
         size = write_file(output, _text(comparisons, chosen) + "\n")
-        print(f"{verdict_lines(comparisons[0])[0]}\nwritten: {output} ({size / 1000:.0f} kB)")
+        for headline in verdicts(comparisons):
+            print(headline.text)
+        print(f"written: {output} ({size / 1000:.0f} kB)")
     elif chosen == "text":
         print_parts(comparison_parts(comparisons))
     else:

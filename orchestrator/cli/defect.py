@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator import __version__
 from orchestrator.cli.debug import without_login, without_values
 from orchestrator.trust import others
-from orchestrator.words import local_time
+from orchestrator.words import local_clock
 
 LONGEST = 200_000
 """Characters of a traceback in the file."""
@@ -34,7 +34,7 @@ def explained(args: list[str], error: Exception) -> tuple[str, str]:
 
 
 def _write(args: list[str], error: Exception) -> Path:
-    name = f"defect-{local_time(form='%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
+    name = f"defect-{local_clock('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(2).hex()}.txt"
     system = " ".join(os.uname()[::2])
     lines = [
         f"orchestrator {__version__}, Python {sys.version.split()[0]}, {system}",

@@ -145,7 +145,7 @@ def summary(rows: list[Row], screen: Screen) -> Iterator[str]:
             yield from (f"        {part}" for part in parts[1:])
         if remedy:  # unfolded, for pasting
             yield f"        {'check' if remedy in looks else 'fix'}: {cell(remedy)}"
-    yield verdict(rows)
+    yield cell(verdict(rows))
 
 
 def verdict(rows: list[Row]) -> str:

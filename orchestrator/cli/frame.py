@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from orchestrator.views.parts import FactList, Heading, with_commands
 from orchestrator.views.sets import (
     aside_text,
     bad_text,
@@ -25,16 +26,7 @@ from orchestrator.views.sets import (
     warning_facts,
 )
 from orchestrator.views.terminal import lines as part_lines
-from orchestrator.words import (
-    NARROWEST,
-    Screen,
-    cell,
-    duration,
-    facts,
-    rate,
-    width_of,
-    wrapped,
-)
+from orchestrator.words import MISSING, NARROWEST, Screen, cell, duration, rate, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,10 +88,11 @@ def one_set(
 ) -> list[str]:
     """Return at most `height` lines: facts, `why` the set waits, and `below` or its runs."""
     width = screen.width or 80
-    head = [cropped(screen.paint(cell(picture.set_id), "1"), width)]
-    head += facts(_facts(picture, screen), screen)
-    for line in why:
-        head += [line] if line.startswith("  ") else wrapped(cell(line), width)
+    head = [
+        line
+        for part in (Heading(picture.set_id), FactList(_facts(picture, screen)), with_commands(why))
+        for line in part_lines([part], screen)
+    ]
     if below is None:
         shown = _shown(picture, height - len(head) - 2)
         below = part_lines([run_table(shown)], screen) if shown else []
@@ -148,8 +141,8 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         nodes = list(dict.fromkeys(node for run in picture.going for node in run.nodes))
         names = f": {fold(nodes)}" if nodes else ""
         spares = f"; {len(picture.spares)} spare: {fold(picture.spares)}" if picture.spares else ""
-        size, job = size_text(record), job_text(picture)
-        pairs.append(("nodes", f"{size}{names}{spares}; job {job}"))
+        job = f"; job {job_text(picture)}" if picture.job_id else ""
+        pairs.append(("nodes", f"{size_text(record)}{names}{spares}{job}"))
     if picture.set_aside:
         more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""
         pairs.append(("excluded", aside_text(picture.set_aside[-1]) + more))
@@ -206,13 +199,10 @@ def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[s
     lines = part_lines([set_table(sets)], screen)
     going = [(picture, run) for picture in sets for run in picture.going]
     if going:
-        lines += [
-            "",
-            *facts(
-                [(f"…{picture.set_id[-4:]}", _far(picture, run, screen)) for picture, run in going],
-                screen,
-            ),
+        progress = [
+            (f"…{picture.set_id[-4:]}", _far(picture, run, screen)) for picture, run in going
         ]
+        lines += ["", *part_lines([FactList(progress)], screen)]
     if len(lines) > height:
         lines = [*lines[: height - 1], f"and {len(lines) - height + 1} more lines"]
     return [cropped(line, width) for line in lines]
@@ -221,7 +211,8 @@ def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[s
 def _far(picture: SetPicture, run: RunPicture, screen: Screen) -> str:
     left = left_s(picture)
     until = f", {left_text(picture)}" if left is not None else ""
-    text = f"{now_text(picture)}, {evaluation_text(picture)}"
+    texts = (now_text(picture), evaluation_text(picture))
+    text = ", ".join(text for text in texts if text != MISSING)
     room = (screen.width or 80) - len("…0000  ") - width_of(f" {text}{until}")
     wide = max(SHORTEST, min(10, room))
     done = bar(picture.done / max(1, len(picture.runs)), screen, wide)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from orchestrator.cli.signals import exit_on
-from orchestrator.words import bare
+from orchestrator.words import bare, encodable
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 SLICE_S = 0.25
@@ -32,10 +32,11 @@ class FullScreen:
         return terminal.columns, terminal.lines
 
     def show(self, lines: Sequence[str]) -> None:
-        """Draw `lines`, cut off at the screen's height."""
+        """Draw clean lines (`words.cell`), cut off at the screen's height."""
+        out = bare(sys.stdout)
         # A last line end at the bottom would scroll the screen.
-        body = "\x1b[K\r\n".join(lines[: self.size[1]])
-        bare(sys.stdout).write(f"\x1b[H{body}\x1b[K\x1b[J")
+        body = "\x1b[K\r\n".join(encodable(line, out) for line in lines[: self.size[1]])
+        out.write(f"\x1b[H{body}\x1b[K\x1b[J")
         sys.stdout.flush()
 
     def wait(self, seconds: float, on_key: Callable[[str], None]) -> None:

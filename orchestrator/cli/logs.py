@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.arguments import add_flag, add_number, add_set, add_text
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
-from orchestrator.cli.output import Shown, note
+from orchestrator.cli.output import Shown, note, warn
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.words import quoted
 
@@ -41,15 +41,19 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from orchestrator.evidence import logs
+    from orchestrator.evidence.files import Findings
 
     run_set = chosen_set(args)
     if args.follow:
         return _follow(run_set, args)
+    findings = Findings(run_set.layout.root)
     paths = (
-        [logs.job_log(run_set.layout)]
+        [logs.job_log(run_set.layout, findings)]
         if args.job
         else logs.run_logs(run_set, args.run, args.attempt, args.node)
     )
+    for finding in findings:
+        warn(str(finding))
     for path in paths:
         note(f"==> {path} <==")
         if not _copy(path):
@@ -90,8 +94,9 @@ def _writer() -> Callable[[bytes], object]:
 
 def _follow(run_set: RunSet, args: Namespace) -> int:
     from orchestrator.evidence import logs
+    from orchestrator.evidence.files import Findings
 
-    shown = None
+    shown, findings, warned = None, Findings(run_set.layout.root), 0
     write = _writer()
     try:
         for path, chunk in logs.follow(
@@ -101,7 +106,11 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
             attempt=args.attempt,
             node=args.node,
             job=args.job,
+            findings=findings,
         ):
+            for finding in findings[warned:]:
+                warn(str(finding))
+            warned = len(findings)
             if path != shown:
                 note(f"==> {path} <==")
                 shown = path

@@ -32,7 +32,7 @@ from orchestrator.words import quoted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrator.words import Screen
+    from orchestrator.views.parts import Table
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -87,16 +87,14 @@ def run(args: Namespace) -> int:
     return ExitCode.OK
 
 
-def table(root: Path, screen: Screen) -> list[str]:
+def history_table(root: Path) -> Table:
     """Return the nodes' rows alone, for a live view."""
     from orchestrator.evidence.nodes import read_history
     from orchestrator.evidence.sets import SetEvidence
     from orchestrator.views import nodes as views
-    from orchestrator.views.terminal import lines
 
     history = read_history(SetEvidence(root))
-    summary = views.summary(history, views.unit_of(history))
-    return lines([summary.replace(legend={})], screen)
+    return views.summary(history, views.unit_of(history)).replace(legend={})
 
 
 COMMAND = Command(

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.words import PIPE, Screen, bare, clean, unshown
+from orchestrator.words import PIPE, Screen, bare, clean, encodable, unshown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -116,12 +116,7 @@ def draw(lines: Iterable[str]) -> None:
     """Print clean lines (`words.cell`), with the terminal's colours, which `print` would escape."""
     out = bare(sys.stdout) if screen().colour else sys.stdout
     for line in lines:
-        text = (
-            line
-            if line.isascii()
-            else line.encode(out.encoding, "backslashreplace").decode(out.encoding)
-        )
-        print(text, file=out)
+        print(encodable(line, out), file=out)
 
 
 def print_parts(parts: Iterable[Part]) -> None:

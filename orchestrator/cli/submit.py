@@ -33,7 +33,7 @@ from orchestrator.cli.finding import job_options, load_asked, refuse_without_sch
 from orchestrator.cli.output import note, print_json, warn
 from orchestrator.errors import ExitCode, OrchestratorError
 from orchestrator.scheduler.kinds import kind_of
-from orchestrator.words import cell, count, duration, facts
+from orchestrator.words import cell, count, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -207,7 +207,10 @@ def _show(args: Namespace) -> int:
     run_set, request = asked.run_set, asked.job
     argv = scheduler_of(run_set).command(request)
     if not args.json:
-        for line in (*facts(_summary(asked)), ""):
+        from orchestrator.views.parts import FactList
+        from orchestrator.views.terminal import lines
+
+        for line in (*lines([FactList(_summary(asked))]), ""):
             note(line)
     for text in warnings:
         warn(text)

@@ -408,7 +408,10 @@ def _diff(args: Namespace) -> ExitCode:
     left = _entry(args, left_system, left_workload or workload, left_round)
     right = _entry(args, right_system, right_workload or workload, right_round)
     changes = differences(left, right)
-    names = tuple(f"{entry.system}:{entry.workload}:{entry.round}" for entry in (left, right))
+    names = [f"{entry.system}:{entry.workload}:{entry.round}" for entry in (left, right)]
+    if names[0] == names[1]:  # of two files
+        named = ((left_system, left), (right_system, right))
+        names = [f"{name}:{entry.workload}:{entry.round}" for name, entry in named]
     if args.json:
         members = {
             "left": names[0],

@@ -371,7 +371,7 @@ def _held_until(owner: dict[str, object]) -> str:
     """Return the end of an owner's hold: of its process, at a time, or by hand."""
     ends = [f"while process {owner['pid']} lives"] if owner["pid"] else []
     if isinstance(until := owner["until"], int) and until:
-        ends.append(f"until {local_time(until, '%Y-%m-%d %H:%M:%S')}")
+        ends.append(f"until {local_time(1000 * until, '%Y-%m-%d %H:%M:%S')}")
     return ", at most ".join(ends) or "until `tune revert`"
 
 

@@ -23,7 +23,6 @@ import sys
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.cli.arguments import add_flag, add_json, add_option, add_set, seconds
@@ -38,7 +37,7 @@ from orchestrator.cli.output import (
     screen,
 )
 from orchestrator.errors import ExitCode, UsageError
-from orchestrator.words import facts, local_time, quoted
+from orchestrator.words import MISSING, local_clock, local_time, quoted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.fullscreen import FullScreen
     from orchestrator.evidence.picture import SetPicture
     from orchestrator.evidence.sets import RunSet
+    from orchestrator.views.parts import Part
 
 VIEWS = {
     "l": ("logs", "the newest lines of the active run's log, else of the job's output"),
@@ -166,7 +166,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
     for picture in pictures:
         for exclusion in picture.set_aside[aside:]:
             print(
-                f"{local_time()}  excluded {cell(aside_text(exclusion))}",
+                f"{local_clock()}  excluded {cell(aside_text(exclusion))}",
                 file=out,
                 flush=True,
             )
@@ -175,7 +175,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
         if line != before:
             left = left_text(picture)
             print(
-                f"{local_time()}  {cell(line)}" + (f"  {left}" if left else ""),
+                f"{local_clock()}  {cell(line)}" + (f"  {left}" if left else ""),
                 file=out,
                 flush=True,
             )
@@ -206,7 +206,7 @@ class Changes:
         if self._as_json:
             print_json("set", document, indent=None)
         else:
-            print(f"{local_time()}  {cell(picture.set_id)}  {lasting}", flush=True)
+            print(f"{local_clock()}  {cell(picture.set_id)}  {lasting}", flush=True)
 
 
 def _lasting(document: dict[str, Any]) -> dict[str, Any]:
@@ -325,24 +325,33 @@ def _below(
     run_set: RunSet, picture: SetPicture, view: View, explained: Explained
 ) -> list[str] | None:
     """None: show the runs."""
+    from orchestrator.views.terminal import lines
+
     if view.chosen == "e":
         from orchestrator.words import cell
 
         return list(map(cell, explained.lines(picture, view.full.size[0])))
-    if view.chosen == "?":
-        rows = [(key, f"{name}: {content}") for key, (name, content) in VIEWS.items()]
-        return facts([*rows, (DETACH[0], f"{DETACH[1]}: {DETACH[2]}")], screen())
     if view.chosen == "l":
         return _log_lines(run_set, picture, *view.full.size)
-    if view.chosen == "n":
-        from orchestrator.cli.nodes import table
+    parts = _parts_below(run_set, picture, view.chosen)
+    return None if parts is None else lines(parts, screen())
 
-        return table(run_set.layout.root, screen())
-    if view.chosen == "w":
-        from orchestrator.words import folded
 
-        warnings = [*picture.warnings, *map(str, picture.findings)] or ["nothing was warned of"]
-        return [line for text in warnings for line in folded(text, view.full.size[0])]
+def _parts_below(run_set: RunSet, picture: SetPicture, chosen: str) -> list[Part] | None:
+    from orchestrator.views.parts import FactList, Sentences
+
+    if chosen == "?":
+        rows = [(key, f"{name}: {content}") for key, (name, content) in VIEWS.items()]
+        return [FactList([*rows, (DETACH[0], f"{DETACH[1]}: {DETACH[2]}")])]
+    if chosen == "n":
+        from orchestrator.cli.nodes import history_table
+
+        return [history_table(run_set.layout.root)]
+    if chosen == "w":
+        from orchestrator.views.sets import warning_facts
+
+        warnings = warning_facts(picture)
+        return [FactList(warnings) if warnings else Sentences(["nothing was warned of"])]
     return None
 
 
@@ -386,9 +395,8 @@ def _telling(line: bytes) -> str:
             texts += [f"{name} {json.dumps(content)}" for name, content in more.items()]
         except RecursionError:
             break
-        with suppress(KeyError, TypeError, ValueError, OverflowError, OSError):
-            texts.insert(0, local_time(record["time_ms"] / 1000))
-        return "  ".join(texts)
+        time_ms = local_time(record.get("time_ms"))
+        return "  ".join(texts if time_ms == MISSING else [time_ms, *texts])
     return line.decode("utf-8", "replace")
 
 

@@ -63,15 +63,14 @@ class Comparison:
         a, b = sorted(self.a.minutes), sorted(self.b.minutes)
         return bool(a) and len(a) == len(b) and all(map(_alike, a, b))
 
-    @property
-    def no_interval(self) -> str:
-        """Return why an interval is missing, or ""."""
+    def no_interval(self, name: str = "B") -> str:
+        """Return why an interval is missing, or "". `name`: of side `b`."""
         if self.interval is not None or self.score_ratio is None:
             return ""
         reasons: dict[str, list[str]] = {}
-        for name, side in (("A", self.a), ("B", self.b)):
+        for whose, side in (("A", self.a), (name, self.b)):
             if side.times is None:
-                reasons.setdefault(_unknown_spread(side), []).append(name)
+                reasons.setdefault(_unknown_spread(side), []).append(whose)
         texts = [f"{' and '.join(names)}: {reason}" for reason, names in reasons.items()]
         return f"no interval: {'; '.join(texts) or 'only one side has a valid score'}"
 
@@ -81,12 +80,12 @@ class Comparison:
 
     @property
     def tone(self) -> str:
-        """Return "yes" or "no" for success or failure, else "plain"."""
+        """Return `good` or `bad`, keys of `words.KINDS`, else ""."""
         if self.within_1_percent:
-            return "yes"
+            return "good"
         if self.verdict == "unsure":
-            return "plain"
-        return "no" if self.score_ratio is None or self.with_published else "plain"
+            return ""
+        return "bad" if self.score_ratio is None or self.with_published else ""
 
     @property
     def outcome(self) -> str:
@@ -161,7 +160,7 @@ def _side(side: Side) -> dict[str, Any]:
 def compare(a: Side, b: Side) -> Comparison:
     """Compare `b` with `a`. Raises UsageError for different benchmarks, and for rehearsed or
     stand-in runs against a published entry."""
-    if len({a.benchmark, b.benchmark} - {"None"}) > 1:  # as read from a log without a benchmark
+    if a.benchmark and b.benchmark and a.benchmark != b.benchmark:
         raise UsageError(
             f"{a.name} is {a.benchmark} and {b.name} is {b.benchmark}: times of different "
             "benchmarks say nothing of each other",

@@ -30,7 +30,7 @@ from orchestrator.report.chart import (
 from orchestrator.views.figures import Unit
 from orchestrator.views.markup import Safe, join, void
 from orchestrator.views.page import render
-from orchestrator.views.parts import Figure, Heading, Part, Section
+from orchestrator.views.parts import Figure, Part, Section
 
 ROW = 34
 
@@ -51,24 +51,26 @@ def page(comparisons: Sequence[Comparison]) -> str:
     differ = [
         Section(f"differences-{name}", f"What differs: {name} and A", parts)
         for name, comparison in zip(names[1:], comparisons, strict=True)
-        if (parts := _differences(comparison, name))
+        if (parts := difference_tables(comparison, name))
     ]
     sections = [
         Section("sides", "The sides", [*runs, side_table(comparisons)]),
         *([Section("ratios", "How sure", sure)] if sure else []),
         *differ,
     ]
-    tones = [comparison.tone for comparison in comparisons]
+    headlines = verdicts(comparisons)
+    tones = [headline.tone for headline in headlines]
+    benchmark = next((side.benchmark for side in sides if side.benchmark), "unknown benchmark")
     return render(
         "compare.html.j2",
-        title=f"{sides[0].benchmark}: {', '.join(names[1:])} against A",
-        headline="comparison",
+        title=f"{benchmark}: {', '.join(names[1:])} against A",
+        short="comparison",
         subtitle=" · ".join(
             f"{name}: {side.name}" for name, side in zip(names, sides, strict=True)
         ),
         figure=_percent(comparisons[0]) if len(comparisons) == 1 else "",
-        tone=next(tone for tone in ("no", "plain", "yes") if tone in tones),
-        verdicts=list(zip(tones, verdicts(comparisons), strict=True)),
+        tone=next(tone for tone in ("bad", "", "good") if tone in tones),
+        verdicts=headlines,
         notes=notes(comparisons),
         sections=sections,
         patterns=Safe(""),
@@ -197,10 +199,3 @@ def _ratios(comparisons: Sequence[Comparison], names: Sequence[str]) -> Safe:
     return join(
         both(draw), legend((stroke("ratio"), "95 % interval"), (patch("band"), "within 1 %"))
     )
-
-
-def _differences(comparison: Comparison, name: str) -> list[Part]:
-    parts: list[Part] = []
-    for table in difference_tables(comparison, name):
-        parts += [Heading(table.caption.split(" ")[0]), table]
-    return parts

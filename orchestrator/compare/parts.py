@@ -26,8 +26,6 @@ DIFFERENCES = {
 }
 """Kind of difference -> caption of its table."""
 UNSET = "(not set)"
-TONES = {"yes": "good", "no": "doubtful", "plain": ""}
-"""Tone of a comparison -> tone of its headline."""
 
 
 def comparison_parts(comparisons: Sequence[Comparison]) -> list[Part]:
@@ -95,7 +93,7 @@ def verdict_lines(comparison: Comparison, name: str = "B") -> list[str]:
         size = f"{abs(ratio - 1):.1%}".replace("%", " %")
         text = f"{name} is {size} {comparison.direction}, within the spread of the runs"
         lines = [f"{what}: {text} ({times})"]
-    lines += [sure or comparison.no_interval]
+    lines += [sure or comparison.no_interval(name)]
     if comparison.interval is not None and sure.startswith("not"):
         lines.append(_further_runs(comparison, name))
     return lines
@@ -124,14 +122,13 @@ def verdicts(comparisons: Sequence[Comparison]) -> list[Headline]:
 
 def _headline(comparison: Comparison, name: str, prefix: str) -> Headline:
     first, *rest = verdict_lines(comparison, name)
-    tone = "bad" if comparison.score_ratio is None else TONES[comparison.tone]
     if ratio := comparison.interval:
         rest.append(
             f"{name} takes {_percent(ratio.ratio)} of A's time, 95 % interval "
             f"{_percent(ratio.low)} to {_percent(ratio.high)} ({_chance(ratio.p)}; {METHOD}, on "
             "the runs that count)"
         )
-    return Headline(f"{prefix}{first}", tone, rest)
+    return Headline(f"{prefix}{first}", comparison.tone, rest)
 
 
 def side_table(comparisons: Sequence[Comparison]) -> Table:

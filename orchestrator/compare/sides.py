@@ -107,7 +107,7 @@ def _folder(directory: str, ruleset: str) -> Side:
     return Side(
         name=str(source.described.get("set_id") or _short(source.directory)),
         kind="set" if source.is_set else "logs",
-        benchmark=str(score.benchmark),
+        benchmark=str(score.benchmark or ""),
         ruleset=score.ruleset,
         score=score.minutes,
         mean=score.olympic_mean,

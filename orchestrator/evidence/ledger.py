@@ -24,6 +24,8 @@ from orchestrator.scheduler.advice import SCHEDULER
 from orchestrator.words import count, utc_time
 
 CLOCK_STEP_MS = 86_400_000
+MINUTE = "%Y-%m-%d %H:%M"
+"""A time to the minute, for `utc_time`."""
 OUTPUT_BYTES = 64 << 10
 """Read at the end of a job's output."""
 ENVIRONMENT_BYTES = 16 << 20
@@ -200,22 +202,14 @@ def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     for before, entry in pairwise(entry for entry in entries if entry.kind):
         if entry.time_ms < before.time_ms - CLOCK_STEP_MS:
             times = (
-                f"{_utc(entry.time_ms)}, is before that of record {before.number}, "
-                f"{_utc(before.time_ms)}"
+                f"{utc_time(entry.time_ms, MINUTE)}, is before that of record {before.number}, "
+                f"{utc_time(before.time_ms, MINUTE)}"
             )
             yield Mismatch(
                 entry.number,
                 "",
                 f"its time, {times}: a clock was wrong; the order of the records holds",
             )
-
-
-def _utc(time_ms: int) -> str:
-    """Return a time to the minute, or a number outside any calendar."""
-    try:
-        return utc_time(time_ms / 1000, "%Y-%m-%d %H:%M")
-    except (OverflowError, ValueError, OSError):
-        return f"{time_ms} ms"
 
 
 def _known(evidence: SetEvidence, anchors: Iterable[Anchor]) -> list[tuple[str, str]]:

@@ -111,12 +111,15 @@ def _size(path: Path) -> int:
         return 0
 
 
-def job_log(layout: Layout) -> Path:
-    """Return the output of the newest job that printed something. Raises UsageError."""
-    names = Findings(layout.root).names(layout.root)
+def job_log(layout: Layout, findings: Findings) -> Path:
+    """Return the output of the newest job that printed something. `findings` gets what hides
+    others. Raises UsageError."""
+    names = findings.names(layout.root)
     outputs = [
         layout.root / name for name in names if name.startswith("job_") and name.endswith(".out")
     ]
+    if not outputs and findings:
+        raise UsageError(f"no output of a job can be read: {findings[0]}")
     if not outputs:
         raise UsageError(
             f"no job of {layout.root.name} has printed anything yet",
@@ -141,6 +144,7 @@ def follow(
     attempt: int | None,
     node: str,
     job: bool,
+    findings: Findings,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[Path, bytes]]:
     """Yield (log, new bytes) until the requested run is final, or without one until the set
@@ -150,7 +154,7 @@ def follow(
     offsets: dict[Path, int] = {}
     while True:
         ended = not watch.look().live or (run is not None and _final(run_set.layout, run, attempt))
-        wanted = _wanted(run_set, run, attempt, node, job)
+        wanted = _wanted(run_set, run, attempt, node, findings if job else None)
         for path in dict.fromkeys([*paths, *wanted]):  # the last output before the next run's log
             for part in _rest(path, offsets.setdefault(path, 0)):
                 offsets[path] += len(part[1])
@@ -162,10 +166,12 @@ def follow(
 
 
 def _wanted(
-    run_set: RunSet, run: int | None, attempt: int | None, node: str, job: bool
+    run_set: RunSet, run: int | None, attempt: int | None, node: str, of_job: Findings | None
 ) -> list[Path]:
     try:
-        return [job_log(run_set.layout)] if job else run_logs(run_set, run, attempt, node)
+        if of_job is not None:
+            return [job_log(run_set.layout, of_job)]
+        return run_logs(run_set, run, attempt, node)
     except UsageError:
         if run is not None and run > run_set.record.nexp:
             raise

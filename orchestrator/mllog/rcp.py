@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import dropped_per_side, kept
 from orchestrator.mllog.rules import data
 
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 FAILED = 1e9
 """Samples to converge of a run that did not converge."""
+_WITH_FAILED = FAILED / 10
+"""A mean of ten runs, one of them FAILED, is no smaller."""
+
+LARGEST_BATCH = 1e9
+"""The referee knows no larger batch size."""
 
 TOLERANCE = 0.0001
 """Width at which the referee's bisection for the limit ends."""
@@ -28,6 +34,12 @@ RELAXED = {"llama31_405b": 46080}
 
 EXACT, BETWEEN = "RCP found", "RCP Interpolation"
 BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
+
+
+def converged_samples(value: Any) -> float | None:
+    """Return samples to converge, or their mean; None for FAILED, and a mean with it."""
+    samples = finite(value)
+    return None if samples is None or samples >= _WITH_FAILED else samples
 
 
 class Point:
@@ -64,6 +76,11 @@ class RcpResult:
         self.submission_mean = submission_mean
         self.factor = factor
         self.refused = refused
+
+    @property
+    def shown_mean(self) -> float | None:
+        """Return the mean of the samples to converge; None with a run that did not converge."""
+        return converged_samples(self.submission_mean)
 
     @property
     def verdict(self) -> str:
@@ -188,7 +205,7 @@ class RcpTable:
         if same:
             return same, EXACT
         smaller = [point for point in self.pruned if 0 < point.batch_size < batch_size]
-        larger = [point for point in self.pruned if batch_size < point.batch_size < 1e9]
+        larger = [point for point in self.pruned if batch_size < point.batch_size < LARGEST_BATCH]
         if smaller and larger:
             return self.between(batch_size, smaller[-1], larger[0]), BETWEEN
         if larger:

@@ -173,13 +173,18 @@ class Score(Frozen):
 
     @property
     def verdict(self) -> str:
-        """Return the result in one line; a rehearsal's starts with that fact."""
-        if why := self.no_result:
-            return f"rehearsal, not a result ({why}): {self._verdict}"
-        return self._verdict
+        """Return the result in one line, with the reasons against a valid score."""
+        return f"{self.outcome}: {'; '.join(self.reasons)}" if self.reasons else self.outcome
 
     @property
-    def _verdict(self) -> str:
+    def outcome(self) -> str:
+        """Return the result without reasons; a rehearsal's starts with that fact."""
+        if why := self.no_result:
+            return f"rehearsal, not a result ({why}): {self._outcome}"
+        return self._outcome
+
+    @property
+    def _outcome(self) -> str:
         if self.valid:
             what = (
                 "valid score by the workload's own rules, not an MLPerf score"
@@ -189,10 +194,7 @@ class Score(Frozen):
             return f"{what}: {train_time(self.minutes)}"
         unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
         what = "no valid score yet" if unfinished else "no valid score"
-        return (
-            f"{what}{' by the workload' + chr(39) + 's own rules' if self.own else ''}: "
-            f"{'; '.join(self.reasons)}"
-        )
+        return f"{what} by the workload's own rules" if self.own else what
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {

@@ -143,7 +143,7 @@ class SiteContainer(DocumentPart):
     """The proxy of runs, of `prepare`, and of podman's pulls (docs/images-and-data.md)."""
 
 
-MOST_ATTEMPTS = 20
+MOST_TRIES = 20
 """Machines that break a run 20 times need repair: more attempts, each of up to a run's length, only
 take nodes. (MAX_ATTEMPTS of a bundle's own start is limited by its seeds alone: onnode/set/new.py.)
 """
@@ -152,7 +152,7 @@ take nodes. (MAX_ATTEMPTS of a bundle's own start is limited by its seeds alone:
 class SiteLimits(DocumentPart):
     """Limits per run."""
 
-    attempts: Annotated[int, Field(ge=1, le=MOST_ATTEMPTS)] = 3
+    attempts: Annotated[int, Field(ge=1, le=MOST_TRIES)] = 3
     """Attempts per run after failures of the infrastructure."""
     run_timeout_minutes: Annotated[float, Field(ge=0.05, le=100_000)] | None = Field(
         default=None, examples=[240]

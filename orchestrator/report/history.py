@@ -85,7 +85,7 @@ def history_page(log_dir: str, entries: Sequence[IndexedSet]) -> str:
     return render(
         "history.html.j2",
         title="Sets",
-        headline=f"{len(entries)} in {log_dir}",
+        short=f"{len(entries)} in {log_dir}",
         subtitle=f"{count(len(entries), 'set')} in {log_dir}",
         sections=sections,
         patterns=Safe(""),

@@ -8,7 +8,7 @@ from orchestrator.report.summary import key_facts, summary
 from orchestrator.views.figures import MISSING
 from orchestrator.views.markdown import rendered, section, text
 from orchestrator.views.parts import FactList
-from orchestrator.views.score import about, verdict
+from orchestrator.views.score import about, score_headline
 
 SECTIONS = (
     "times",
@@ -35,4 +35,4 @@ def _head(report: Report) -> str:
     facts = [*key_facts(report), *(pair for pair in report.facts if pair[0] == "ledger")]
     if set_id := report.described.get("set_id"):
         facts += [("set", str(set_id)), ("image", str(report.described.get("image", MISSING)))]
-    return rendered([verdict(score, sentences), FactList(facts)])
+    return rendered([score_headline(score, sentences), FactList(facts)])

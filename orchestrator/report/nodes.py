@@ -15,7 +15,8 @@ from orchestrator.words import count
 
 MOST_NODES = 128
 MOST_COLUMNS = 40
-MOST_ATTEMPTS = 300
+MOST_ROWS = 300
+"""Listed attempts."""
 MOST_MEASUREMENTS = 200
 
 
@@ -135,7 +136,7 @@ def startup(report: Report) -> list[Part]:
         "Start-up is from the start of the script to run_start, shut-down from run_stop to its "
         "end. The first run in a new container compiles what the others find."
     )
-    parts = views.startup(report.startups[:MOST_ATTEMPTS], report.published_startup)
+    parts = views.startup(report.startups[:MOST_ROWS], report.published_startup)
     return [Paragraph(text), *parts] if parts else []
 
 
@@ -155,9 +156,9 @@ def attempts(report: Report) -> list[Part]:
             attempt.job_id,
             moment(attempt.start_ms),
         )
-        for attempt in report.attempts[:MOST_ATTEMPTS]
+        for attempt in report.attempts[:MOST_ROWS]
     ]
-    reasons = [attempt.reason for attempt in report.attempts[:MOST_ATTEMPTS]]
+    reasons = [attempt.reason for attempt in report.attempts[:MOST_ROWS]]
     text = (
         f"{count(len(report.attempts), 'attempt')}, {len(lost)} of them lost to the infrastructure "
         "(recorded, "

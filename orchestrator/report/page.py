@@ -9,31 +9,28 @@ from orchestrator.report.sections import sections
 from orchestrator.report.summary import key_facts, summary
 from orchestrator.views.markup import Safe, clean, join, tag
 from orchestrator.views.page import render
-from orchestrator.views.score import about, verdict
+from orchestrator.views.score import about, score_headline
 from orchestrator.words import KINDS, train_time
-
-TONES = {"good": "yes", "bad": "no", "": "rehearsal"}
-"""Tone of a headline -> class of the style sheet."""
 
 
 def page(report: Report) -> str:
     score = report.score
-    headline = verdict(score, score.notes)
+    headline = score_headline(score, score.notes)
     sign = f"{KINDS[headline.tone][0]} " if headline.tone else ""
     # The figure stands next to it.
     text = headline.text.removesuffix(f": {train_time(score.minutes)}")
     return render(
         "report.html.j2",
         title=report.title,
-        headline=headline.text,
+        short=headline.text,
+        headline=headline,
         subtitle=_subtitle(report),
         summary=summary(report),
-        tone=TONES[headline.tone],
+        rehearsal=bool(score.no_result),
         figure="" if score.minutes is None else report.unit.text(score.minutes),
         unit=report.unit.name,
         verdict=sign + text,
         published=report.against_published,
-        notes=headline.under,
         own=bool(score.own),
         key=key_facts(report),
         sections=sections(report),

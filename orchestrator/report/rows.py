@@ -188,15 +188,14 @@ def samples(report: Report) -> Safe:
     ]
     if not runs or result is None or result.point is None or result.submission_mean is None:
         return Safe("")
-    point, mine = result.point, result.submission_mean
-    shown = mine < 1e8
+    point, mine = result.point, result.shown_mean
     low, high = point.mean - point.stdev, point.mean + point.stdev
     values = [
         *(run.samples or 0.0 for run in runs),
         low,
         high,
         point.limit,
-        *([mine] if shown else []),
+        *([] if mine is None else [mine]),
     ]
     dropped = _dropped_samples(runs, report.score.dropped)
     description = (
@@ -222,7 +221,7 @@ def samples(report: Report) -> Safe:
         chart.rows("run", [run.label for run in runs])
         chart.upright(point.limit, "limit")
         chart.upright(point.mean, "reference")
-        if shown:
+        if mine is not None:
             chart.upright(mine, "mean")
         for index, run in enumerate(runs):
             hollow = run.file in dropped
@@ -238,7 +237,7 @@ def samples(report: Report) -> Safe:
         legend(
             (_use_swatch("counted"), "counts for the mean of samples"),
             (_use_swatch("outside"), "smallest or largest: left out of it"),
-            *([(stroke("mean"), f"mean of this set {plain(mine)}")] if shown else []),
+            *([] if mine is None else [(stroke("mean"), f"mean of this set {plain(mine)}")]),
             (stroke("reference"), f"reference mean {plain(point.mean)}"),
             (patch("band"), "± one standard deviation"),
             (stroke("limit"), f"smallest acceptable mean {plain(point.limit)}"),

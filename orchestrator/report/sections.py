@@ -24,7 +24,7 @@ from orchestrator.views.parts import (
     Steps,
     Table,
 )
-from orchestrator.views.score import run_table
+from orchestrator.views.score import scored_runs
 from orchestrator.words import count, duration
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def times(report: Report) -> list[Part]:
     chart = rows.times(report)
     caption = "The axis does not start at 0. Hollow marks are not part of the mean."
     drawn: list[Part] = [Figure(chart, caption)] if chart else []
-    return [*drawn, run_table(report.score.runs)]
+    return [*drawn, scored_runs(report.score.runs)]
 
 
 def arithmetic(report: Report) -> list[Part]:
@@ -205,13 +205,13 @@ def tunables(report: Report) -> list[Part]:
             setting.wanted,
             setting.before,
             setting.after,
-            {"ok": "✓ ok", "failed": "✗ failed"}.get(setting.state, setting.state),
+            setting.state,
             fold(setting.nodes),
         )
         for setting in sorted(report.tunables, key=lambda setting: _STATES.get(setting.state, 1))
     ]
     header = ("setting", "wanted", "before the job", "during it", "state", "nodes")
-    parts: list[Part] = [Table("Host settings of the nodes", header, listed)]
+    parts: list[Part] = [Table("Host settings of the nodes", header, listed, states=(4,))]
     if any(setting.state == "failed" for setting in report.tunables):
         parts.append(Paragraph(FAILED_SETTINGS, "note-text"))
     return parts

@@ -5,13 +5,13 @@ from __future__ import annotations
 from orchestrator.mllog.olympic import LOST
 from orchestrator.nodes.names import fold
 from orchestrator.report.model import Report
-from orchestrator.views import score as score_view
+from orchestrator.views.score import score_facts
 from orchestrator.words import count
 
 
 def key_facts(report: Report) -> list[tuple[str, str]]:
     """Return the figures of the score, and the target."""
-    pairs = score_view.key_facts(report.score, report.unit)
+    pairs = score_facts(report.score, report.unit)
     if report.target is not None:
         bound = "≤" if report.smaller_is_better else "≥"
         pairs.append(("target", f"{report.metric} {bound} {report.target:g}"))

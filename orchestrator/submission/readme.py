@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.mllog.numbers import finite
+from orchestrator.mllog.rcp import converged_samples
 from orchestrator.mllog.window import launch_order
 from orchestrator.scheduler.advice import start_set
 from orchestrator.views.figures import minutes, moment, plain
 from orchestrator.views.markdown import code, table, text
+from orchestrator.views.score import logged
 from orchestrator.words import count
 
 if TYPE_CHECKING:
@@ -82,8 +84,8 @@ def _table(chosen: Chosen) -> str:
             run.file,
             moment(run.start),
             minutes(finite(run.minutes)),
-            plain(finite(run.samples)),
-            "–" if run.seed is None else run.seed,
+            plain(converged_samples(run.samples)),
+            logged(run.seed),
             run.use,
         )
         for run in launch_order(chosen.score.runs)

@@ -6,18 +6,15 @@ import math
 
 from orchestrator import words
 from orchestrator.frozen import Frozen
+from orchestrator.words import MISSING as MISSING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-MISSING = "–"
 GROUPS = "\u202f"
 """Between groups of three digits; a terminal shows none."""
-
-_LAST_MS = 253_402_300_799_000
-"""The end of the year 9999."""
 
 
 class Unit(Frozen):
@@ -38,7 +35,8 @@ class Unit(Frozen):
         )
 
     def full(self, minutes: float | None, digits: int = 3) -> str:
-        return MISSING if minutes is None else f"{self.text(minutes, digits)} {self.short}"
+        text = self.text(minutes, digits)
+        return text if text == MISSING else f"{text} {self.short}"
 
 
 SECONDS, MINUTES = Unit("seconds", "s", 60.0), Unit("minutes", "min", 1.0)
@@ -83,9 +81,7 @@ def plain(value: float | None) -> str:
 
 def moment(value: Any) -> str:
     """Return `2025-05-01 12:30:00 UTC` for Unix milliseconds; a dash for other values."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LAST_MS:
-        return MISSING
-    return words.utc_time(value / 1000)
+    return words.utc_time(value)
 
 
 def date(value: float) -> str:

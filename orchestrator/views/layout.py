@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from orchestrator.views.figures import GROUPS, MISSING
+from orchestrator.views.figures import GROUPS
 from orchestrator.views.parts import Cell
-from orchestrator.words import INDENT, NARROWEST, PIPE, Screen, cell, colour_of, folded, width_of
+from orchestrator.words import (
+    INDENT,
+    MISSING,
+    NARROWEST,
+    PIPE,
+    Screen,
+    cell,
+    colour_of,
+    folded,
+    width_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from orchestrator.views.parts import Table
 
 ALONE = 0.6
@@ -15,28 +27,28 @@ ALONE = 0.6
 
 
 class TableLayout:
-    """Rows under a header in capitals, for any width.
+    """Rows under a header in capitals, for any width. Columns are known by their index: two may
+    have the same name.
 
     The first column is a row's subject: never folded or dropped, to be copied. While lines are too
     long, empty columns are dropped; then the columns `under` and the texts `below` move, indented,
     under their row; then columns are dropped in the order of `leave`. If `leave` has the first
-    column, its ids get their own lines, and all others are tried again. Columns still too wide are
-    folded, except code under a row: pasted, a broken command would be two.
+    column, its ids get their own lines, and all others are tried again. A column in both moves
+    under its row in its turn of `leave`. Columns still too wide are folded, except code under a
+    row: pasted, a broken command would be two.
     """
 
     def __init__(self, part: Table) -> None:
-        names = [*map(_heading, part.header)]
-        remark = _heading(part.remark or "remark")
         self.part = part
-        self.columns = [*names, *([remark] if part.below or part.remark else [])]
-        self.right = {names[index] for index in part.numeric}
-        self.states = {names[index] for index in part.states}
-        self.commands = {name for index, name in enumerate(names) if _has_code(part, index)}
-        self.under = [*map(_heading, part.under), remark]
-        rows = part.rows
-        if part.below:
-            rows = [[*row, text] for row, text in zip(rows, part.below, strict=True)]
-        self.rows = [dict(zip(self.columns, map(_text, row), strict=True)) for row in rows]
+        self.columns = [_heading(name) for name in part.headings]
+        self.commands = {index for index in range(len(part.header)) if _has_code(part, index)}
+        self.under = [*_indexes(part, part.under), *range(len(part.header), len(self.columns))]
+        later = _indexes(part, part.leave)
+        self.leave = [*(index for index in self.under if index not in later), *later]
+        self.rows = [
+            [_text(value, index in part.numeric) for index, value in enumerate(row)]
+            for row in part.whole_rows
+        ]
 
     def lines(self, screen: Screen = PIPE) -> list[str]:
         """Return header and rows. Only an id, a word under a row or a command is wider than the
@@ -44,89 +56,98 @@ class TableLayout:
         widths, under = self._fitting(screen)
         if screen.width is not None:
             self._fold(widths, screen.width)
-        out = self._row({name: name for name in self.columns}, widths, screen, header=True)
+        out = self._row(self.columns, widths, screen, header=True)
         for row in self.rows:
             out += self._row(row, widths, screen)
-            for name in under:
-                if row[name] in ("", "-"):
+            for index in under:
+                if row[index] in ("", "-"):
                     continue
                 width = (screen.width or 80) - len(INDENT)
-                whole = name in self.commands
-                texts = [row[name]] if whole else folded(row[name], width, whole=True)
+                whole = index in self.commands
+                texts = [row[index]] if whole else folded(row[index], width, whole=True)
                 out += [INDENT + text for text in texts]
         return out
 
     def shown(self, screen: Screen = PIPE) -> list[str]:
         """Return the names in the table's header that lines() shows."""
         widths, under = self._fitting(screen)
-        return [name for name in self.part.header if _heading(name) in (*widths, *under)]
+        names = enumerate(self.part.header)
+        return [name for index, name in names if index in widths or index in under]
 
-    def _width(self, name: str, screen: Screen, *, alone: bool) -> int:
-        texts = (screen.sign(row[name]) if name in self.states else row[name] for row in self.rows)
+    def _width(self, index: int, screen: Screen, *, alone: bool) -> int:
+        is_state = index in self.part.states
+        texts = (screen.sign(row[index]) if is_state else row[index] for row in self.rows)
         widths = list(map(width_of, texts))
-        if name == self.columns[0] and screen.width is not None:
+        if not index and screen.width is not None:
             # A longer id gets its own line, and does not take the room of the other columns.
             most = NARROWEST if alone else screen.width * ALONE
             widths = [wide for wide in widths if wide <= most]
-        return max([width_of(name), *widths])
+        return max([width_of(self.columns[index]), *widths])
 
-    def _fitting(self, screen: Screen, *, alone: bool = False) -> tuple[dict[str, int], list[str]]:
+    def _fitting(self, screen: Screen, *, alone: bool = False) -> tuple[dict[int, int], list[int]]:
         """Return widths of the columns side by side, and the columns that move under their rows.
         `alone`: ids of the first column have their own lines."""
-        under = list[str]()
-        first, *others = self.columns
-        widths = {name: self._width(name, screen, alone=alone) for name in self.columns}
-        silent = [name for name in others if all(row[name] in ("", "-") for row in self.rows)]
-        for name in (*silent, *self.under, *map(_heading, self.part.leave)):
+        under = list[int]()
+        columns = range(len(self.columns))
+        widths = {index: self._width(index, screen, alone=alone) for index in columns}
+        silent = [
+            index for index in columns[1:] if all(row[index] in ("", "-") for row in self.rows)
+        ]
+        for index in (*silent, *self.leave):
             if screen.width is None or _sum(widths) <= screen.width:
                 break
-            if name == first:
+            if not index:
                 if not alone:
                     return self._fitting(screen, alone=True)
-            elif widths.pop(name, None) is not None:
-                under += [name] if name in self.under and name not in silent else []
-        return widths, sorted(under, key=self.columns.index)
+            elif widths.pop(index, None) is not None:
+                under += [index] if index in self.under and index not in silent else []
+        return widths, sorted(under)
 
-    def _fold(self, widths: dict[str, int], width: int) -> None:
+    def _fold(self, widths: dict[int, int], width: int) -> None:
         """Narrow the widest columns until a line fits, never the first."""
         others = list(widths)[1:]
         while others and (more := _sum(widths) - width) > 0:
             widest = max(others, key=widths.__getitem__)
             if widths[widest] <= NARROWEST:
                 return
-            second = max([widths[name] for name in others if name != widest], default=0)
+            second = max([widths[index] for index in others if index != widest], default=0)
             widths[widest] = max(NARROWEST, widths[widest] - more, min(second, widths[widest] - 1))
 
     def _row(
-        self, row: dict[str, str], widths: dict[str, int], screen: Screen, *, header: bool = False
+        self, row: Sequence[str], widths: dict[int, int], screen: Screen, *, header: bool = False
     ) -> list[str]:
-        first, out = self.columns[0], []
+        states = () if header else self.part.states
         texts = {
-            name: screen.sign(row[name]) if name in self.states and not header else row[name]
-            for name in widths
+            index: screen.sign(row[index]) if index in states else row[index] for index in widths
         }
-        if len(widths) > 1 and width_of(texts[first]) > widths[first]:
-            out, texts[first] = [texts[first]], ""
+        out = []
+        if len(widths) > 1 and width_of(texts[0]) > widths[0]:
+            out, texts[0] = [texts[0]], ""
         parts = {
-            name: [text] if width_of(text) <= widths[name] else folded(text, widths[name])
-            for name, text in texts.items()
-            if name != first
+            index: folded(text, widths[index])
+            if index and width_of(text) > widths[index]
+            else [text]
+            for index, text in texts.items()
         }
-        parts = {first: [texts[first]], **parts}
-        for index in range(max(map(len, parts.values()))):
+        for place in range(max(map(len, parts.values()))):
             line = ""
-            for name, pieces in parts.items():
-                piece = pieces[index] if index < len(pieces) else ""
-                code = "1" if header else colour_of(row[name]) if name in self.states else ""
-                pad = " " * (widths[name] - width_of(piece))
+            for index, pieces in parts.items():
+                piece = pieces[place] if place < len(pieces) else ""
+                code = "1" if header else colour_of(row[index]) if index in states else ""
+                pad = " " * (widths[index] - width_of(piece))
                 text = screen.paint(piece, code)
-                line += (pad + text if name in self.right else text + pad) + "  "
+                line += (pad + text if index in self.part.numeric else text + pad) + "  "
             out.append(line.rstrip())
         return out
 
 
-def _sum(widths: dict[str, int]) -> int:
+def _sum(widths: dict[int, int]) -> int:
     return sum(widths.values()) + 2 * (len(widths) - 1)
+
+
+def _indexes(part: Table, names: Iterable[str]) -> list[int]:
+    """Return the columns with these names, in the order of the names."""
+    return [index for name in names for index, each in enumerate(part.header) if each == name]
 
 
 def _has_code(part: Table, index: int) -> bool:
@@ -136,11 +157,15 @@ def _has_code(part: Table, index: int) -> bool:
 
 def _heading(name: str) -> str:
     """Return a name in capitals, but not times and entries: `WITHIN 24h`, `MI355X_1x8x1:flux1`."""
-    return " ".join(
-        word if word[:1].isdigit() or ":" in word else word.upper() for word in name.split(" ")
-    )
+    text = cell(name)
+    if ":" in text:
+        return text
+    return " ".join(word if word[:1].isdigit() else word.upper() for word in text.split(" "))
 
 
-def _text(value: object) -> str:
+def _text(value: object, is_number: bool) -> str:
     text = cell(value.value if isinstance(value, Cell) else value)
-    return "-" if text == MISSING else text.replace(GROUPS, "")
+    if text == MISSING:
+        return "-"
+    digits = text.replace(GROUPS, "")
+    return digits if is_number and digits.lstrip("-").isdecimal() else text

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.views.markup import clean
 from orchestrator.views.parts import (
+    MOST_ROWS,
     Bullets,
     Cell,
     Details,
@@ -20,9 +21,9 @@ from orchestrator.views.parts import (
     Steps,
     Table,
 )
-from orchestrator.words import count
+from orchestrator.words import Screen
 
-MOST_ROWS = 100
+_SIGNS = Screen(signs="unicode")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&@])")
 
 
@@ -56,7 +57,7 @@ def _block(part: Part) -> str:
     if isinstance(part, FactList):
         return "\n".join(f"- {text(name)}: {text(value, 400)}" for name, value in part.pairs)
     if isinstance(part, Headline):
-        return "  \n".join([f"**{text(part.text, 1000)}**", *map(_sentence, part.under)])
+        return _headline(part)
     if isinstance(part, Sentences):
         return "  \n".join(map(_sentence, part.texts))
     if isinstance(part, Paragraph):
@@ -72,6 +73,14 @@ def _sentence(value: str | Cell, longest: int = 1000) -> str:
     return code(value.value) if isinstance(value, Cell) else text(value, longest)
 
 
+def _headline(part: Headline) -> str:
+    verdict, under = f"**{text(part.text, 1000)}**", "  \n".join(map(_sentence, part.under))
+    if not part.reasons:
+        return "  \n".join(filter(None, [verdict, under]))
+    reasons = "\n".join(f"- {text(reason, 1000)}" for reason in part.reasons)
+    return "\n\n".join(filter(None, [verdict, reasons, under]))
+
+
 def _steps(part: Steps) -> str:
     lines = []
     for index, step in enumerate(part.steps, 1):
@@ -81,14 +90,16 @@ def _steps(part: Steps) -> str:
 
 
 def _table(part: Table) -> str:
-    header, rows = part.header, part.rows
-    if part.below:
-        header = [*header, "remark"]
-        rows = [[*row, below] for row, below in zip(rows, part.below, strict=True)]
-    left = len(rows) - MOST_ROWS
-    more = f"\n\n{count(left, 'more row')} left out." if left > 0 else ""
+    part, more = part.first(MOST_ROWS)
     caption = f"{text(part.caption)}:\n\n" if part.caption else ""
-    return caption + table(header, rows[:MOST_ROWS]) + more
+    rows = [
+        [
+            _SIGNS.sign(str(value)) if index in part.states else value
+            for index, value in enumerate(row)
+        ]
+        for row in part.whole_rows
+    ]
+    return caption + table(part.headings, rows) + (f"\n\n{more}" if more else "")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -12,10 +12,14 @@ class NotebookSet(SetPicture):
 
     def _repr_html_(self) -> str:
         from orchestrator.views.page import rendered
-        from orchestrator.views.parts import FactList, Heading
+        from orchestrator.views.parts import MOST_ROWS, Bullets, FactList, Heading
         from orchestrator.views.sets import describe, run_table
 
-        return rendered([Heading(self.set_id), FactList(describe(self)), run_table(self.runs)])
+        # The page stays as it is: it says nothing of the time that is left.
+        facts = [(name, text) for name, text in describe(self) if name != "left"]
+        runs, more = run_table(self.runs).first(MOST_ROWS)
+        remarks = [Bullets([more])] if more else []
+        return rendered([Heading(self.set_id), FactList(facts), runs, *remarks])
 
 
 def for_notebook(picture: SetPicture) -> NotebookSet:

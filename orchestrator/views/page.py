@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from orchestrator.resources import data_dir
 from orchestrator.views.markup import LONGEST, Safe, clean
 from orchestrator.views.parts import Part
+from orchestrator.words import Screen, kind_of
 
 MOST_OF_A_LINE = 12_000
 """Characters of a line of the arithmetic."""
@@ -23,7 +24,7 @@ def render(template: str, **values: object) -> str:
         autoescape=True,
         finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
     )
-    made.filters["pieces"] = _pieces
+    made.filters |= {"pieces": _pieces, "kind": _kind, "sign": _sign}
     css = (folder / "page.css").read_text(encoding="utf-8").strip()
     return made.get_template(template).render(css=Safe(css), version=__version__, **values)
 
@@ -31,6 +32,15 @@ def render(template: str, **values: object) -> str:
 def rendered(parts: Iterable[Part]) -> str:
     """Return the parts as an element for a page of others, such as a notebook."""
     return render("fragment.html.j2", parts=list(parts))
+
+
+def _kind(state: object) -> str:
+    """Return the class of a state, a key of `words.KINDS`, or ""."""
+    return kind_of(str(state))
+
+
+def _sign(state: object) -> str:
+    return Screen(signs="unicode").sign(clean(state))
 
 
 def _pieces(line: str) -> list[str]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from orchestrator.frozen import Frozen
+from orchestrator.words import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from orchestrator.views.markup import Safe
+
+
+MOST_ROWS = 100
+"""Rows of a table in a notebook, an issue or a chat."""
 
 
 class Cell(Frozen):
@@ -21,12 +26,21 @@ class Cell(Frozen):
 
 
 class Headline(Frozen):
-    """The verdict of a view. `tone`: its colour, a key of `words.KINDS`; `under`: sentences."""
+    """The verdict of a view. `tone`: its colour, a key of `words.KINDS`; `under`: sentences.
+
+    `reasons` stand behind it; a page lists them.
+    """
 
     kind = "headline"
     text: str
     tone: str = ""
     under: Sequence[str] = ()
+    reasons: Sequence[str] = ()
+
+    @property
+    def whole(self) -> str:
+        """Return the verdict with its reasons as a sentence."""
+        return f"{self.text}: {'; '.join(self.reasons)}" if self.reasons else self.text
 
 
 class Heading(Frozen):
@@ -68,9 +82,10 @@ class FactList(Frozen):
 class Table(Frozen):
     """Rows under a header; a row's first cell is its heading.
 
-    `numeric`: indexes of right-aligned columns; `states`: with signs and colours. A narrow terminal
-    moves the columns `under` below their rows, where code cells stay whole, and then drops the
-    columns `leave`, both in this order. `remark`: the column of the texts `below` on a wide one.
+    `numeric`: indexes of right-aligned columns; `states`: with signs, and colours where there are
+    any. A narrow terminal moves the columns `under` below their rows, where code cells stay whole,
+    and then drops the columns `leave`, both in this order; a column in both moves in its turn of
+    `leave`. `remark`: the column of the texts `below` where they are one.
     """
 
     kind = "table"
@@ -79,7 +94,7 @@ class Table(Frozen):
     rows: Sequence[Sequence[object]]
     numeric: Sequence[int] = ()
     dense: bool = False
-    remark: str = ""
+    remark: str = "remark"
     below: Sequence[str] = ()
     """A text under each row, as wide as the table; "" if missing."""
     states: Sequence[int] = ()
@@ -87,6 +102,26 @@ class Table(Frozen):
     leave: Sequence[str] = ()
     legend: Mapping[str, str] = {}
     """Column -> explanation, for a line under a terminal's table."""
+
+    @property
+    def headings(self) -> list[str]:
+        """Return the names of all columns, that of the texts below included."""
+        return [*self.header, *([self.remark] if self.below else [])]
+
+    @property
+    def whole_rows(self) -> list[list[object]]:
+        """Return the rows with the texts below them as their last cells."""
+        if not self.below:
+            return list(map(list, self.rows))
+        return [[*row, text] for row, text in zip(self.rows, self.below, strict=True)]
+
+    def first(self, most: int) -> tuple[Table, str]:
+        """Return the table with its first rows, and a sentence about the others, or ""."""
+        left = len(self.rows) - most
+        if left <= 0:
+            return self, ""
+        table = self.replace(rows=self.rows[:most], below=self.below[:most])
+        return table, f"{count(left, 'more row')} left out."
 
     def explained(self, columns: Sequence[str]) -> str:
         """Return the explanations of `columns` as a sentence."""

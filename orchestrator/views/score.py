@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.mllog.numbers import finite
+from orchestrator.mllog.rcp import converged_samples
 from orchestrator.mllog.result import USES, RunScore, Score
 from orchestrator.mllog.source import natural
 from orchestrator.views.figures import MISSING, Unit, moment, plain, unit_of_runs
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 FEW_FINDINGS = 12
 """Findings next to a score; `score --compliance` lists all."""
-NO_SAMPLES = 1e8
-"""A larger mean of samples to converge is the referee's number for runs without convergence."""
 
 
 def score_parts(score: Score, against: Sequence[str] = (), command: str = "") -> list[Part]:
@@ -28,8 +27,8 @@ def score_parts(score: Score, against: Sequence[str] = (), command: str = "") ->
     forecast = score.forecast["text"] if score.forecast else ()
     notes: list[str | Cell] = [f"note: {note}" for note in score.notes]
     return [
-        verdict(score, [*against, score.directory, about(score)]),
-        run_table(score.runs),
+        score_headline(score, [*against, score.directory, about(score)]),
+        scored_runs(score.runs),
         Sentences([*_unscored(score), *_arithmetic(score)]),
         Bullets(_findings(score), "findings"),
         Bullets(forecast, "forecast"),
@@ -38,33 +37,36 @@ def score_parts(score: Score, against: Sequence[str] = (), command: str = "") ->
     ]
 
 
-def verdict(score: Score, under: Sequence[str] = ()) -> Headline:
+def score_headline(score: Score, under: Sequence[str] = ()) -> Headline:
     """Return the verdict with sentences `under` it. A rehearsal looks neither good nor bad."""
     tone = "" if score.no_result else "good" if score.valid else "bad"
-    return Headline(score.verdict, tone, under)
+    return Headline(score.outcome, tone, under, score.reasons)
 
 
 def about(score: Score) -> str:
     """Return benchmark, rules, division and batch size."""
-    batch = number(None if score.batch_size == -1 else score.batch_size)
+    batch = logged(None if score.batch_size == -1 else score.batch_size)
     division = f"{score.division} division" if score.division else ""
-    what = [str(score.benchmark), score.rules_text, division]
+    what = [benchmark_text(score), score.rules_text, division]
     return " · ".join([*filter(None, what), f"batch size {batch}"])
 
 
-def key_facts(score: Score, unit: Unit) -> list[tuple[str, str]]:
-    """Return the figures of a score by name, times in `unit`."""
+def benchmark_text(score: Score) -> str:
+    return str(score.benchmark or "unknown benchmark")
+
+
+def score_facts(score: Score, unit: Unit) -> list[tuple[str, str]]:
+    """Return the figures of a score by name, times in `unit`; not those of about()."""
     result = score.rcp
     pairs = [
         ("runs", f"{len(score.runs)} of {score.runs_required}"),
         ("olympic mean", unit.full(score.olympic_mean)),
         ("normalisation factor", MISSING if score.factor is None else f"{score.factor:.6f}"),
-        ("batch size", MISSING if score.batch_size == -1 else str(score.batch_size)),
         ("RCP test", result.verdict if result else "does not apply"),
         ("seeds", "all different" if score.seeds_ok else "check fails"),
     ]
-    mean = result.submission_mean if result else None
-    if result and result.point and mean is not None and mean < NO_SAMPLES:
+    mean = result.shown_mean if result else None
+    if result and result.point and mean is not None:
         pairs += [
             ("samples to converge", plain(mean)),
             ("samples / reference", f"{mean / result.point.mean:.3f}"),
@@ -72,7 +74,7 @@ def key_facts(score: Score, unit: Unit) -> list[tuple[str, str]]:
     return pairs
 
 
-def run_table(runs: Sequence[RunScore]) -> Table:
+def scored_runs(runs: Sequence[RunScore]) -> Table:
     labels = run_labels(runs)
     unit = unit_of_runs(finite(run.minutes) for run in runs)
     return Table(
@@ -81,6 +83,8 @@ def run_table(runs: Sequence[RunScore]) -> Table:
         [[labels[run.file], *_row(run, unit), run.file] for run in runs],
         numeric=(2, 3, 4),
         states=(1,),
+        # Reasons and findings name the file: it is never dropped.
+        under=("file",),
         leave=("started", "seed", "file"),
     )
 
@@ -88,10 +92,10 @@ def run_table(runs: Sequence[RunScore]) -> Table:
 def _row(run: RunScore, unit: Unit) -> list[str]:
     doubt = ", not compliant" if not run.compliant and run.use != "bad" else ""
     return [
-        "no run_stop" if run.status is None else str(run.status),
+        "no run_stop" if run.status is None else logged(run.status),
         unit.full(finite(run.minutes)),
-        plain(finite(run.samples)),
-        MISSING if run.seed is None else number(run.seed),
+        plain(converged_samples(run.samples)),
+        logged(run.seed),
         USES.get(run.use, run.use) + doubt,
         moment(run.start),
     ]
@@ -109,16 +113,12 @@ def run_labels(runs: Sequence[RunScore]) -> dict[str, str]:
     return digits if short else {run.file: run.file for run in runs}
 
 
-def number(value: Any, digits: int = 0) -> str:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return "-" if value is None else str(value)
-    return (
-        f"{value:.{digits}f}"
-        if digits
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+def logged(value: Any) -> str:
+    """Return a value of a log with all its digits; a missing or blank one as MISSING."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    text = "" if value is None else str(value)
+    return text if text.strip() else MISSING
 
 
 def _unscored(score: Score) -> list[str]:
@@ -136,9 +136,10 @@ def _arithmetic(score: Score) -> list[str]:
         lines.append(f"olympic mean of {count(counted, 'run')}: {train_time(score.olympic_mean)}")
     if result := score.rcp:
         lines.append(f"RCP test {result.verdict}")
-        if result.point and result.submission_mean is not None:
+        mean = result.shown_mean
+        if result.point and mean is not None:
             lines.append(
-                f"  samples to converge {result.submission_mean:.1f}, reference "
+                f"  samples to converge {mean:.1f}, reference "
                 f"{result.point.mean:.1f}, "
                 f"at least {result.point.limit:.1f} needed"
             )
@@ -167,7 +168,7 @@ def check_text(score: Score) -> str:
     bad = sum(not run.compliant for run in score.runs)
     seeds = "seeds ok" if score.seeds_ok else "seed check fails"
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
-    what = f"{score.directory}: {score.benchmark}, {rules}"
+    what = f"{score.directory}: {benchmark_text(score)}, {rules}"
     differing = f", {count(len(score.differences), 'differing value')}" if score.differences else ""
     what = f"rehearsal: {what}" if score.no_result else what
     bad_runs = f"{bad} {'bad' if score.own else 'not compliant'}"

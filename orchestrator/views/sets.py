@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.views.parts import Table
-from orchestrator.words import duration, local_time, train_time
+from orchestrator.words import MISSING, duration, local_time, train_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,9 @@ def set_table(pictures: Sequence[SetPicture]) -> Table:
     if any(labels):
         header.insert(1, "name")
         leave.insert(-1, "name")
-        rows = [[row[0], label or "-", *row[1:]] for row, label in zip(rows, labels, strict=True)]
+        rows = [
+            [row[0], label or MISSING, *row[1:]] for row, label in zip(rows, labels, strict=True)
+        ]
     right = ("runs", "attempts", "elapsed", "left", "olympic mean")
     return Table(
         "Sets",
@@ -59,9 +61,9 @@ def _set_row(picture: SetPicture) -> list[str]:
         str(picture.attempts),
         now_text(picture),
         evaluation_text(picture),
-        duration(picture.elapsed_s) if picture.started_ms else "-",
-        "-" if left is None else duration(left),
-        train_time(picture.score_so_far),
+        duration(picture.elapsed_s) if picture.started_ms else MISSING,
+        MISSING if left is None else duration(left),
+        train_time(picture.score_so_far, missing=MISSING),
         job_text(picture),
     ]
 
@@ -83,12 +85,12 @@ def _run_row(run: RunPicture) -> list[str]:
     return [
         str(run.run),
         run.state.replace("_", " "),
-        str(run.attempt or "-"),
-        train_time(run.minutes),
+        str(run.attempt or MISSING),
+        train_time(run.minutes, missing=MISSING),
         startup_text(run.startup_s, run.cold),
         startup_text(run.shutdown_s, None),
-        "-" if run.seconds is None else duration(run.seconds),
-        str(run.seed or "-"),
+        MISSING if run.seconds is None else duration(run.seconds),
+        str(run.seed or MISSING),
     ]
 
 
@@ -174,13 +176,14 @@ def left_text(picture: SetPicture, now_s: float | None = None) -> str:
         return "about to end"
     now = time.time() if now_s is None else now_s
     day = "" if left < 43_200 else "%a " if left < 518_400 else "%Y-%m-%d "
-    return f"about {duration(left)}, until {local_time(now + left, f'{day}%H:%M')}"
+    end = local_time(1000 * (now + left), f"{day}%H:%M")
+    return f"about {duration(left)}" + (f", until {end}" if end != MISSING else "")
 
 
 def now_text(picture: SetPicture) -> str:
     """Return `run 3 of 10`, with an attempt from 2 on; `runs 3, 4 of 10` side by side."""
     if not picture.current or picture.record is None:
-        return "-"
+        return MISSING
     if len(picture.going) > 1:
         runs = (
             f"{run.run} (attempt {run.attempt})" if run.attempt > 1 else str(run.run)
@@ -198,20 +201,20 @@ def evaluation_text(picture: SetPicture) -> str:
         else [picture.evaluation]
     )
     if not any(evaluations) or picture.record is None:
-        return "-"
+        return MISSING
     target = "" if picture.record.target is None else f" (target {picture.record.target:g})"
-    return ", ".join(f"{each.value:.4g}" if each else "-" for each in evaluations) + target
+    return ", ".join(f"{each.value:.4g}" if each else "none" for each in evaluations) + target
 
 
 def job_text(picture: SetPicture) -> str:
     if not picture.job_id:
-        return "-"
+        return MISSING
     return f"{picture.job_id} ({picture.job_state})" if picture.job_state else picture.job_id
 
 
 def startup_text(seconds: float | None, cold: bool | None) -> str:
     """Return `7m15s new` for the first run in a new container."""
-    return "-" if seconds is None else duration(seconds) + (" new" if cold else "")
+    return MISSING if seconds is None else duration(seconds) + (" new" if cold else "")
 
 
 def bad_text(picture: SetPicture) -> str:
@@ -229,8 +232,8 @@ def headline(picture: SetPicture) -> str:
     ]
     parts += [bad_text(picture)] if bad_text(picture) else []
     parts += [picture.pulling] if picture.pulling else []
-    parts += [now_text(picture)] if picture.current else []
-    parts += [f"eval {evaluation_text(picture)}"] if evaluation_text(picture) != "-" else []
+    parts += [text] if (text := now_text(picture)) != MISSING else []
+    parts += [f"eval {text}"] if (text := evaluation_text(picture)) != MISSING else []
     parts += (
         [f"{score_name(picture)} {train_time(picture.score_so_far)}"]
         if picture.score_so_far is not None
@@ -268,7 +271,9 @@ def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, st
         )
         where = "" if alone else f" on {fold(run.nodes)}"
         age = f"; {run.age}" if run.age else ""
-        pairs.append(("now", f"{now_text(each)}{where}, evaluation {evaluation_text(each)}{age}"))
+        text = evaluation_text(each)
+        evaluation = "no evaluation yet" if text == MISSING else f"evaluation {text}"
+        pairs.append(("now", f"{now_text(each)}{where}, {evaluation}{age}"))
     if picture.started_ms:
         pairs.append(("elapsed", elapsed_text(picture)))
     if left := left_text(picture):

@@ -17,18 +17,19 @@ from orchestrator.views.parts import (
 from orchestrator.words import (
     INDENT,
     KINDS,
+    MISSING,
     PIPE,
     Screen,
     cell,
     clean,
-    facts,
     folded,
+    width_of,
     wrapped,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from orchestrator.views.parts import Part
 
@@ -51,7 +52,7 @@ def _lines(part: Part, screen: Screen) -> list[str]:
     if isinstance(part, Details):
         return _lines(part.part, screen)
     if isinstance(part, FactList):
-        return facts(part.pairs, screen)
+        return _facts(part.pairs, screen)
     if isinstance(part, Sentences):
         return [line for text in part.texts for line in _sentence(text, screen)]
     if isinstance(part, Bullets):
@@ -67,7 +68,7 @@ def _lines(part: Part, screen: Screen) -> list[str]:
 
 def _headline(part: Headline, screen: Screen) -> list[str]:
     colour = f"1;{KINDS[part.tone][2]}" if part.tone else "1"
-    verdict = [screen.paint(line, colour) for line in _sentence(part.text, screen)]
+    verdict = [screen.paint(line, colour) for line in _sentence(part.whole, screen)]
     return verdict + [line for text in part.under for line in _sentence(text, screen)]
 
 
@@ -75,6 +76,21 @@ def _sentence(text: str | Cell, screen: Screen, indent: str = "") -> list[str]:
     if isinstance(text, Cell):
         return [f"{indent}  {clean(str(text.value))}"]
     return wrapped(indent + cell(text), screen.width)
+
+
+def _facts(pairs: Sequence[tuple[str, object]], screen: Screen) -> list[str]:
+    """Return names and values as lines; long values are folded next to the name."""
+    names = [cell(name) for name, _ in pairs]
+    wide = max(map(width_of, names), default=0) + 2
+    out = []
+    for name, (_, value) in zip(names, pairs, strict=True):
+        text = "-" if value == MISSING else cell(value)
+        lines = [text] if screen.width is None else folded(text, screen.width - wide, whole=True)
+        out += [
+            screen.paint(name, "2") + " " * (wide - width_of(name)) + lines[0],
+            *(" " * wide + line for line in lines[1:]),
+        ]
+    return out
 
 
 def _bullets(part: Bullets, screen: Screen) -> list[str]:

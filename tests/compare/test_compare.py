@@ -15,7 +15,12 @@ from own_logs import own_log, own_set
 
 from orchestrator.cli import main
 from orchestrator.compare.comparison import compare, verdict
-from orchestrator.compare.parts import comparison_parts, difference_tables, verdict_lines
+from orchestrator.compare.parts import (
+    comparison_parts,
+    difference_tables,
+    verdict_lines,
+    verdicts,
+)
 from orchestrator.compare.sides import Side, find_side
 from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.student import cdf, quantile
@@ -90,6 +95,9 @@ def test_why_there_is_no_interval(tmp_path: Path) -> None:
     why = "3 successful runs, at least 4 are needed"
     assert verdict_lines(compare(other, short))[1] == f"no interval: A and B: {why}"
     assert verdict_lines(compare(side(sets.MI355X), short))[1] == f"no interval: B: {why}"
+    third = replace(short, name="c")
+    *_, verdict_of_c = verdicts([compare(other, other), compare(side(sets.MI355X), third)])
+    assert verdict_of_c.under[0] == f"no interval: C: {why}", "C's problem is not B's"
     failed = replace(short, runs=10, failed=2)
     why = "more runs failed (2) than a score leaves out (1)"
     assert verdict_lines(compare(side(sets.MI355X), failed))[1] == f"no interval: B: {why}"
@@ -128,7 +136,7 @@ def test_an_own_set_is_faster_or_slower_and_only_a_published_time_is_reproduced(
     page = tmp_path / "page.html"
     assert main(["compare", str(slow), str(fast), "-o", str(page)]) == 0
     assert "in seconds of the score" in page.read_text()
-    assert 'class="word plain">faster: ' in page.read_text()
+    assert 'class="word">faster: ' in page.read_text()
 
 
 def test_a_difference_within_the_spread_is_said_first(
@@ -155,7 +163,7 @@ def test_a_difference_within_the_spread_is_said_first(
     assert "C: no sure difference: C is 3.0 % faster" in page
     assert main(["compare", str(a), str(b), "--format", "html", "-o", "-"]) == 0
     page = capsys.readouterr().out
-    assert 'class="word plain">no sure difference: ' in page and 'class="big"' not in page
+    assert 'class="word">no sure difference: ' in page and 'class="big"' not in page
 
 
 def test_the_certainty_is_in_the_first_words() -> None:
@@ -406,7 +414,7 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
         'id="chart-ratios-narrow"',
     ):
         assert words in text, words
-    assert "<script" not in text and "default-src 'none'" in text
+    assert "<script" not in text and "<h3>" not in text and "default-src 'none'" in text
     # A dot per run, in minutes of the score: as they are read, times the factor.
     told = re.findall(r'aria-label="B: a run of ([0-9.]+) min"', text)
     score = score_dir(str(b))
@@ -416,6 +424,12 @@ def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
     several = capsys.readouterr().out
     assert "llama2_70b_lora: B, C against A" in several and "C: not reproduced: 21.0" in several
+    assert '<div class="verdict bad">' in several
+    assert '<div class="word good">B: ' in several and '<div class="word bad">C: ' in several
+    names = [published, str(a), str(sets.MI325X)]
+    assert main(["compare", *names, "-o", str(tmp_path / "y.html")]) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("B: reproduced: ") and second.startswith("C: not reproduced: ")
     assert main(["compare", published, str(a), "-o", str(tmp_path / "x.txt")]) == 0
     capsys.readouterr()
     assert main(["compare", published, str(a)]) == 0

@@ -22,6 +22,7 @@ from sites import write_site
 from orchestrator.cli.closing import closing_lines
 from orchestrator.errors import ExitCode, SchedulerUnknown
 from orchestrator.evidence.explain import explain
+from orchestrator.evidence.files import Findings
 from orchestrator.evidence.logs import follow, run_logs
 from orchestrator.evidence.picture import as_json, ask_all, look, picture
 from orchestrator.evidence.progress import (
@@ -306,12 +307,12 @@ def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
         drawn = picture(SetEvidence(root), job("RUNNING"), logs)
         assert [run.run for run in drawn.going] == [4, 5, 6] == as_json(drawn)["current_runs"]
     assert now_text(drawn) == "runs 4, 5 (attempt 2), 6 of 9"
-    assert "eval 0.75, 0.5, - (target 0.5)" in headline(drawn)
+    assert "eval 0.75, 0.5, none (target 0.5)" in headline(drawn)
     now = [value.partition("; last line")[0] for name, value in describe(drawn) if name == "now"]
     assert now == [
         "run 4 of 9 on n1, evaluation 0.75 (target 0.5)",
         "run 5 of 9, attempt 2 on n2, evaluation 0.5 (target 0.5)",
-        "run 6 of 9 on n3, evaluation -",
+        "run 6 of 9 on n3, no evaluation yet",
     ]
     assert Watch(open_set(root), Running())._growing(SetEvidence(root))
     assert [path.parent.parent.name for path in run_logs(open_set(root), None, None, "0")] == [
@@ -332,6 +333,7 @@ def test_progress_of_runs_side_by_side(tmp_path: Path, cli: Commands) -> None:
         attempt=None,
         node="0",
         job=False,
+        findings=Findings(),
         pause=lambda _: _end(root, own),
     )
     assert sorted(text.split(b"\n")[0] for _, text in followed) == [

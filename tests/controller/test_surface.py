@@ -16,7 +16,7 @@ from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.onnode.policy.verdict import Row
 from orchestrator.views.sets import startup_text
-from orchestrator.words import PIPE
+from orchestrator.words import MISSING, PIPE
 
 LOGS = (
     Path(__file__).resolve().parents[1]
@@ -153,6 +153,26 @@ def test_an_audit_is_one_answer(cli: Commands, tmp_path: Path, site: Path) -> No
     assert cli("audit", root, "--only", "replay", "--head", "1 x").code == ExitCode.BAD_INPUT
 
 
+def test_event_files_that_a_full_folder_hides_are_no_valid_replay(
+    cli: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_set(tmp_path, "S-w-20261121-101500-aaaa", scheduler="local")
+    (root / "job_7.out").write_text("printed\n")
+    assert cli("audit", root, "--only", "replay").code == ExitCode.OK
+    monkeypatch.setattr("orchestrator.onnode.kernel.walk.MOST_NAMES", 0)
+    assert cli("audit", root, "--only", "replay").code == ExitCode.NO_SCORE
+    assert "has more than 0 files" in cli.out
+    document = json.loads(cli("audit", root, "--only", "replay", "--json").out)
+    assert len(document["problems"]) == 1
+    assert cli("logs", root, "--job").code == ExitCode.BAD_INPUT
+    assert "has more than 0 files; the rest is left out" in cli.err
+    for name in list(root.iterdir()):
+        (root / f"job_{name.name}.out").touch()
+    monkeypatch.setattr("orchestrator.onnode.kernel.walk.MOST_NAMES", len(list(root.iterdir())) - 1)
+    assert cli("logs", root, "--job").code == ExitCode.OK
+    assert "warning: " in cli.err and "the rest is left out" in cli.err
+
+
 def test_the_records_of_a_set_without_results_are_verified(cli: Commands, tmp_path: Path) -> None:
     job = JobRecord(job_id="7", state="failed", started_ms=1_000, ended_ms=9_000)
     root = write_set(tmp_path, "S-w-20261121-101500-aaaa", scheduler="local", job=job)
@@ -228,7 +248,7 @@ def test_checks_with_the_same_problem_are_named_together() -> None:
 
 def test_a_first_run_in_a_container_is_new_and_only_caches_are_cold() -> None:
     assert startup_text(435.0, True) == "7m15s new"
-    assert startup_text(435.0, False) == "7m15s" and startup_text(None, None) == "-"
+    assert startup_text(435.0, False) == "7m15s" and startup_text(None, None) == MISSING
 
 
 # ---- submit ----
@@ -347,3 +367,11 @@ def test_a_page_is_opened(cli: Commands, tmp_path: Path, monkeypatch: pytest.Mon
     until((tmp_path / "opened").is_file)
     until(lambda: (tmp_path / "opened").read_text() == f"{(tmp_path / 'page.html').as_uri()}\n")
     assert cli("report", LOGS, "--format", "md", "--open").code == ExitCode.BAD_INPUT
+
+
+def test_the_summary_of_doctor_shows_no_hidden_character_of_a_node() -> None:
+    evil = "\x1b]0;owned\x07"
+    rows = [
+        Row("n1", f"check{evil}", verdict, 1, f"text{evil}", evil) for verdict in ("fail", "warn")
+    ]
+    assert [line for line in summary(rows, PIPE) if not line.isprintable()] == []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import pty
 import re
@@ -27,7 +28,7 @@ from sources import PACKAGE, tree
 from orchestrator.cli.doctor import summary, verdict
 from orchestrator.cli.doctor import table as checks_table
 from orchestrator.cli.frame import many_sets, one_set
-from orchestrator.cli.nodes import table as nodes_view
+from orchestrator.cli.nodes import history_table
 from orchestrator.cli.preflight import lines as node_lines
 from orchestrator.evidence.picture import look
 from orchestrator.evidence.sets import SubmissionRecord
@@ -46,10 +47,21 @@ from orchestrator.onnode.policy.verdict import NodeVerdict, Row, Verdicts
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm_site import Partition
 from orchestrator.site.remedies import Remedies, through_slurm
+from orchestrator.views.figures import moment
 from orchestrator.views.nodes import LEGEND
-from orchestrator.views.parts import Table
+from orchestrator.views.parts import FactList, Table
 from orchestrator.views.terminal import lines as part_lines
-from orchestrator.words import PIPE, Screen, duration, facts, rate, train_time, width_of
+from orchestrator.words import (
+    MISSING,
+    PIPE,
+    Screen,
+    duration,
+    local_time,
+    rate,
+    train_time,
+    utc_time,
+    width_of,
+)
 
 GOLDEN = set_of_logs.DATA.parent / "tables"
 WIDTHS = (80, 100, 160)
@@ -357,7 +369,9 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
             views = {
                 "watch": one_set(picture, screen, 24),
                 "watch, 12 lines high": one_set(picture, screen, 12),
-                "watch, key n": one_set(picture, screen, 24, nodes_view(running, screen)),
+                "watch, key n": one_set(
+                    picture, screen, 24, part_lines([history_table(running)], screen)
+                ),
                 "watch --all": many_sets(pictures, screen, 24),
                 "doctor": list(summary(rows, screen)),
                 "doctor --all": [*part_lines([checks_table(rows)], screen), verdict(rows)],
@@ -598,8 +612,8 @@ def test_cells_are_one_line_without_control_characters() -> None:
     table = Table("t", ("a", "b"), ())
     [_, row] = lines(table, None, ("x\x1b[2Jy", "one\ntwo\tthree\r\x07\u202e"))
     assert row.isprintable() and row.startswith("x\\x1b[2Jy  one two three")
-    [fact] = facts([("name", "a\nb\x1b]0;title\x07")])
-    assert "\n" not in fact and "\x1b" not in fact
+    [fact] = part_lines([FactList([("name\x1b", "a\nb\x1b]0;title\x07")])])
+    assert fact.isprintable()
     [_, wide, _] = lines(table, None, ("日本", "x"), ("abcdef", "y"))
     assert wide == "日本    x"
 
@@ -627,6 +641,26 @@ def test_one_unit_per_size() -> None:
     assert duration(1450 * 60, 3) == "1d00h10m"
     assert [rate(value) for value in (6.4861, 2039.6, 4.391e7)] == ["6.486", "2,040", "43,910,000"]
     assert [train_time(value) for value in (0.014, 10.1847, None)] == ["0.840 s", "10.185 min", "-"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        "1",
+        True,
+        0,
+        -1,
+        pytest.param(10**400, id="huge"),
+        253_402_300_800_000,
+        1e300,
+        math.nan,
+    ],
+)
+def test_a_value_that_is_no_time_is_missing(value: object) -> None:
+    """Not the present, and no exception."""
+    assert local_time(value) == utc_time(value) == moment(value) == MISSING
+    assert utc_time(1000, "%Y-%m-%d %H:%M") == "1970-01-01 00:00 UTC"
 
 
 @pytest.fixture(autouse=True)

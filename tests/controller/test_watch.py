@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import os
 import pty
@@ -15,8 +16,10 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from controller_parts import Commands, mllog, write_set
@@ -25,14 +28,30 @@ from until import now_ms, until
 
 from orchestrator.cli import closing
 from orchestrator.cli.frame import bar, cropped, curve, many_sets, one_set
-from orchestrator.cli.watch import Explained, WaitReason, _log_lines, _telling
+from orchestrator.cli.fullscreen import FullScreen
+from orchestrator.cli.watch import (
+    VIEWS,
+    Explained,
+    View,
+    WaitReason,
+    _below,
+    _log_lines,
+    _telling,
+)
 from orchestrator.evidence.picture import RunPicture, SetPicture, look, picture
 from orchestrator.evidence.progress import Evaluation, KeptLogs, time_left
 from orchestrator.evidence.sets import SetEvidence, SubmissionRecord, open_set
 from orchestrator.evidence.silence import RunSilence
 from orchestrator.evidence.watch import WatchAll
 from orchestrator.onnode.kernel.events import Pulse
-from orchestrator.onnode.kernel.records import JobRecord, RunRecord, SetRecord, read, write
+from orchestrator.onnode.kernel.records import (
+    Finding,
+    JobRecord,
+    RunRecord,
+    SetRecord,
+    read,
+    write,
+)
 from orchestrator.onnode.policy.hang import Silence
 from orchestrator.scheduler.local import Local
 from orchestrator.scheduler.slurm import Slurm
@@ -387,6 +406,59 @@ def test_the_rows_of_a_running_set_do_not_wrap() -> None:
     once = replace(drawn, attempt=1, going=(replace(run, attempt=1),))
     line = many_sets([once], screen, 24)[-1]
     assert line.startswith("…0001") and "until" in line and width_of(line) <= 80, line
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b\u202e"
+
+
+def spoilt(value: Any) -> Any:
+    """Put what a terminal obeys into every text of a picture."""
+    if isinstance(value, str):
+        return value + EVIL
+    if isinstance(value, Path):
+        return Path(f"{value}{EVIL}")
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(map(spoilt, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        members = {item.name: spoilt(getattr(value, item.name)) for item in fields(value)}
+        return replace(value, **members)
+    return value
+
+
+@pytest.mark.parametrize("chosen", ["", *VIEWS])
+def test_no_view_shows_hidden_characters(tmp_path: Path, chosen: str) -> None:
+    """The screen is written past the stream that cleans what others wrote."""
+    with growing(tmp_path, f"S-w-20261121-101500-{EVIL}") as root:
+        for path in root.rglob("*.json"):
+            members = json.loads(path.read_bytes())
+            evil = {"warnings": [EVIL], "reason": EVIL, "system": EVIL, "image": EVIL}
+            evil |= {"set_aside": [{"node": "n1", "run": 1, "attempt": 1, "reason": EVIL}]}
+            path.write_text(json.dumps(members | {k: v for k, v in evil.items() if k in members}))
+        with (root / "runs/4/attempt_2/node_0.log").open("a") as log:
+            log.write(f"{EVIL}\n" + mllog(f"key{EVIL}", 7, EVIL, more=EVIL))
+        drawn = picture(SetEvidence(root), {}, KeptLogs())
+        assert any(EVIL in warning for warning in drawn.warnings)
+        hostile = spoilt(replace(drawn, state="running", findings=(Finding(root, "bad"),)))
+        hostile = replace(hostile, state="running", root=root)
+        for seen in (drawn, hostile):
+            view = View(cast(FullScreen, SimpleNamespace(size=(WIDE, HIGH))), lambda _: [], "")
+            view.chosen = chosen
+            below = _below(open_set(root), seen, view, Explained(None))
+            for screen in (SCREEN, PIPE):
+                why = [f"why: {EVIL}", f"  orchestrator explain {EVIL}"]
+                lines = one_set(seen, screen, 200, below, why) + many_sets([seen], screen, 200)
+                assert "\\x1b]0;owned" in "\n".join(lines)
+                assert [line for line in lines if not line.isprintable()] == []
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_a_character_gets_its_escape(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    FullScreen(keys=False).show(["evaluation ☃"])
+    assert b"evaluation \\u2603" in cast(io.BytesIO, out.buffer).getvalue()
 
 
 def test_the_log_view_shows_values(tmp_path: Path) -> None:

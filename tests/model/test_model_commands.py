@@ -120,6 +120,19 @@ def test_diff_of_rounds_and_of_equals(capsys: pytest.CaptureFixture[str]) -> Non
     assert "do not differ" in out
 
 
+def test_diff_of_two_files_of_one_name_shows_both_values(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    paths = []
+    for rate in ("0.0011", "0.0022"):
+        paths.append(str(write_system(tmp_path / rate, env={"LEARNING_RATE": rate})))
+    _, out, _ = systems(capsys, "diff", *(f"{path}:builtin" for path in paths))
+    header, *rows = out.splitlines()
+    assert all(path in header for path in paths)
+    [row] = [row for row in rows if row.startswith("LEARNING_RATE")]
+    assert row.split()[-2:] == ["0.0011", "0.0022"]
+
+
 def test_diff_that_needs_a_workload(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = systems(capsys, "diff", "MI355X_1x8x1", "MI350X_1x8x1")
     assert code == 2

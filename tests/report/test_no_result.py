@@ -85,7 +85,7 @@ def test_the_report_of_a_stand_in_has_a_headline_of_its_own(
     published: Path, stand_in: Path
 ) -> None:
     real, small = page(read_report(str(published))), page(read_report(str(stand_in)))
-    assert "✓ valid score</div>" in real and '<div class="verdict yes">' in real
+    assert "✓ valid score</div>" in real and '<div class="verdict good">' in real
     assert '<div class="word">rehearsal, not a result (a small stand-in workload ran): ' in small
     assert "✓ valid score" not in small and '<div class="verdict rehearsal">' in small
     assert "A rehearsal, not a result: a small stand-in workload ran." in small

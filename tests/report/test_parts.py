@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import get_args
 
 import pytest
 
 from orchestrator.frozen import Frozen
 from orchestrator.views import markdown, parts
+from orchestrator.views.figures import MINUTES, MISSING, plain
 from orchestrator.views.markup import Safe
-from orchestrator.views.page import render
+from orchestrator.views.page import render, rendered
 from orchestrator.views.parts import (
     Bullets,
     Cell,
@@ -32,7 +34,11 @@ from orchestrator.words import Screen
 
 COMMAND = Cell("orchestrator score set_1", code=True)
 EACH: dict[Part, list[str]] = {
-    Headline("valid score", "good", ["the first sentence"]): ["valid score", "the first sentence"],
+    Headline("no valid score", "bad", ["the first sentence"], ["a reason"]): [
+        "no valid score",
+        "the first sentence",
+        "a reason",
+    ],
     Heading("Forecast"): ["Forecast"],
     Paragraph("Times are UTC."): ["Times are UTC."],
     Sentences(["why: it broke", COMMAND]): ["why: it broke", "score set"],
@@ -57,7 +63,7 @@ def test_every_renderer_shows_a_part(part: Part) -> None:
     page = render(
         "history.html.j2",
         title="t",
-        headline="h",
+        short="h",
         subtitle="s",
         sections=[Section("name", "title", [part])],
         patterns=Safe(""),
@@ -110,6 +116,72 @@ def test_texts_move_under_their_row_in_order_and_commands_stay_whole() -> None:
         "    the node went",
         "    silent twice",
     ]
+
+
+EVIL = "\x1b]0;owned\x07\x9b2J\u202e\ud800\r\n\tforged"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Headline(EVIL, "bad", [EVIL], [EVIL]),
+        Heading(EVIL),
+        Paragraph(EVIL),
+        Sentences([EVIL, Cell(EVIL, code=True)]),
+        Bullets([EVIL, Cell(EVIL)], EVIL),
+        FactList([(EVIL, EVIL)]),
+        Table(EVIL, (EVIL, EVIL), [(EVIL, Cell(EVIL))], states=(1,), remark=EVIL, below=[EVIL]),
+        Details(EVIL, Table(EVIL, (EVIL,), [(EVIL,)], legend={EVIL: EVIL})),
+        Steps([Step(EVIL, (EVIL,))]),
+    ],
+    ids=lambda part: type(part).__name__,
+)
+@pytest.mark.parametrize("width", [None, 80, 20])
+def test_hostile_text_never_reaches_a_terminal(part: Part, width: int | None) -> None:
+    for line in lines([part], Screen(width, signs="unicode")):
+        assert line.isprintable(), ascii(line)
+
+
+def shown_by_all(part: Part) -> tuple[str, str, str]:
+    return "\n".join(lines([part])), markdown.rendered([part]), rendered([part])
+
+
+def test_columns_of_one_name_keep_their_values() -> None:
+    table = Table("t", ("name", "side", "side"), [("rate", "left", "right")])
+    for text in shown_by_all(table):
+        assert "left" in text and "right" in text
+
+
+def test_the_column_of_remarks_has_its_name() -> None:
+    table = Table("t", ("run", "state"), [(1, "failed")], remark="reason", below=["it broke"])
+    assert lines([table])[0].split() == ["RUN", "STATE", "REASON"]
+    assert "| run | state | reason |" in markdown.rendered([table])
+    assert lines([table.replace(below=())]) == ["RUN  STATE", "1    failed"]
+
+
+def test_states_have_a_sign_in_every_renderer() -> None:
+    table = Table("t", ("run", "state"), [(1, "failed"), (2, "success")], states=(1,))
+    assert lines([table], Screen(80, signs="unicode"))[1:] == ["1    ✗ failed", "2    ✓ success"]
+    _, pasted, page = shown_by_all(table)
+    assert "| 1 | ✗ failed |" in pasted and "| 2 | ✓ success |" in pasted
+    assert '<td class="bad">✗ failed</td>' in page and '<td class="good">✓ success</td>' in page
+
+
+def test_groups_of_digits_are_joined_and_the_text_of_others_stays() -> None:
+    path = "a\u202fb"
+    table = Table("t", ("file", "samples"), [(path, plain(3168)), (path, path)], numeric=(1,))
+    assert lines([table])[1:] == [f"{path}      3168", f"{path}       {path}"]
+
+
+def test_a_number_that_is_none_has_no_unit() -> None:
+    assert MINUTES.full(math.nan) == MINUTES.full(None) == MISSING
+
+
+def test_a_column_of_names_moves_under_its_row_in_its_turn() -> None:
+    table = Table("t", ("run", "seed", "file"), [(1, "4" * 9, "f" * 20)], under=("file",))
+    table = table.replace(leave=("seed", "file"))
+    assert lines([table], Screen(30)) == ["RUN  FILE", f"1    {'f' * 20}"]
+    assert lines([table], Screen(22)) == ["RUN", "1", f"    {'f' * 20}"]
 
 
 def test_parts_cannot_be_changed() -> None:

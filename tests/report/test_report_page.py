@@ -537,6 +537,21 @@ def test_the_interval_is_that_of_the_mean(whole_set: Path) -> None:
     assert math.sqrt(low * high) == pytest.approx(report.mean.mean)
 
 
+def test_a_title_is_short_and_reasons_are_a_list(tmp_path: Path) -> None:
+    """The title names a tab of a browser; the batch size stands once."""
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:3])
+    report = read_report(str(root))
+    reasons = ("3 of 10 runs finished", "the seeds repeat")
+    report = replace(report, score=report.score.replace(reasons=reasons), steps=())
+    text, pasted = page(report), markdown(report)
+    title = text.partition("<title>")[2].partition("</title>")[0]
+    assert title == f"{report.title}: no valid score yet"
+    for reason in reasons:
+        assert f"<li>{reason}</li>" in text and f"\n- {reason}" in pasted
+    assert pasted.count("· batch size") == 1 and "batch size:" not in pasted
+    assert structure(text).text.count("· batch size") == 1 and "<dt>batch size" not in text
+
+
 def test_times_have_the_unit_of_their_size(tmp_path: Path) -> None:
     folder = own_logs.own_set(
         tmp_path / "set", [own_logs.own_log(index, 0.5 + index / 100) for index in range(5)]
@@ -546,7 +561,7 @@ def test_times_have_the_unit_of_their_size(tmp_path: Path) -> None:
     assert (
         "31.200seconds" in text
         and "olympic mean31.200 s" in text
-        and "| success | 30.000 s |" in markdown(report)
+        and "| ✓ success | 30.000 s |" in markdown(report)
     )
 
 
