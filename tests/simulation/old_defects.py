@@ -18,7 +18,7 @@ EVENTS, WAITING, SLURM_JOB = (
 ATTEMPT, REPORTS, CONTEXT, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "attempt_reports", "context", "group", "job", "slurm", "step", "storage",
+        "attempt", "attempt_reports", "set_context", "group", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
