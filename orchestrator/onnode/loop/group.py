@@ -12,7 +12,7 @@ from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import agree_on_facts
 from ..policy.place import GroupState
-from .checks import CheckResults, NodeComparison, GroupChecks, Pulls
+from .checks import CheckResults, GroupChecks, NodeComparison, Pulls
 from .context import GroupRecord, JobContext
 from .step import GroupStep, NodeDeadline
 
