@@ -266,10 +266,12 @@ class ShellReport:
         self.host = ""
         self.network_lines: list[str] = []
 
-    def take(self, line: str) -> None:
+    def take(self, line: str) -> bool:
+        """Return whether the line says that the shell is up."""
         if line == "up":
             self.is_up = True
-        elif line.startswith("unwritable "):
+            return True
+        if line.startswith("unwritable "):
             self.unwritable.append(line.removeprefix("unwritable "))
         elif line == "mapped":
             self.is_mapped = True
@@ -277,6 +279,7 @@ class ShellReport:
             self.host = line[5:]
         elif line.startswith("rdma "):
             self.network_lines.append(line[5:])
+        return False
 
 
 class ContainerExecutor(Executor):
@@ -359,8 +362,7 @@ class ContainerExecutor(Executor):
             self._conversation.lose()
 
     def _said(self, line: str) -> None:
-        self._report.take(line)
-        if line == "up":
+        if self._report.take(line):
             self._remover.made()
 
     @property
@@ -418,6 +420,7 @@ class ContainerExecutor(Executor):
     def close(self) -> None:
         """Wait for its end; force it after a limit."""
         self._await_end()
+        self._client.leave(self._waiting)
         if _shared(self._node):  # the first node to arrive
             import shutil
 
