@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..kernel.events import UNIT, UNSHOWN
+from ..kernel.jobs import NODENAME
 from ..kernel.layout import Layout
 from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import declared, rehearsed
-from ..kernel.slurm_job import step_node
 from ..kernel.system import Inventory
 from ..kernel.world import log, now_ms
 from .hidden import hidden
@@ -46,9 +46,9 @@ class Node(NamedTuple):
     """A node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals; `channels`: the
     parent of folders shared with containers.
 
-    Interfaces and processes are below `sys` and `proc`, everything about the hardware below
-    `host_sys` and `host_proc`: a rehearsal that replaces `root` alone has its own hardware, but the
-    runs' real processes.
+    Processes, on processors and on GPUs, and network interfaces are below `sys` and `proc`. Devices
+    (GPUs, RDMA devices, disks) and the host are below `hardware_sys` and `hardware_proc`. A
+    rehearsal that replaces `root` alone has other hardware, but the runs' real processes.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Node(NamedTuple):
     channels: str
 
     @property
-    def host_sys(self) -> str:
+    def hardware_sys(self) -> str:
         return f"{self.root}/sys" if self.sys == "/sys" else self.sys
 
     @property
-    def host_proc(self) -> str:
+    def hardware_proc(self) -> str:
         return f"{self.root}/proc" if self.proc == "/proc" else self.proc
 
     def inventory(self) -> Inventory:
         """Return an inventory that reads anew: between two runs a driver can be reloaded and a GPU
         lost."""
-        return Inventory(self.root, self.host_sys, self.host_proc)
+        return Inventory(self.root, self.hardware_sys, self.hardware_proc)
 
     @property
     def folder(self) -> Path:
@@ -170,7 +170,8 @@ def removal(node: Node, container: str) -> list[list[str]]:
 
 
 def own_name() -> str:
-    return os.environ.get("ORCH_NODE") or step_node(os.environ) or os.uname().nodename.split(".")[0]
+    get = os.environ.get
+    return get("ORCH_NODE") or get(NODENAME) or os.uname().nodename.split(".")[0]
 
 
 def this_node(program: Program, settings: Settings) -> Node:
