@@ -428,11 +428,10 @@ def test_the_rooms_of_a_bundle_know_only_what_is_below(room: str) -> None:
 SLURM_TEXT = re.compile(r"\b(srun|scontrol|squeue|sinfo|slurmd|slurmstepd|SLURMD?_\w+)\b")
 """Slurm's programs and variables. `sbatch` and `scancel` are words for people."""
 NAMES_SLURM = {
-    "kernel/slurm_job.py",  # a job's state, end and node
+    "kernel/jobs.py",  # variables, states and messages
     "kernel/events.py",  # why lines are short
     "kernel/beat.py",  # why a node needs a sign of life
     "loop/slurm.py",
-    "agent/launch.py",  # variables that images read
     "agent/host.py",  # a remedy: slurmd's limits
 }
 
@@ -458,8 +457,6 @@ USES_SLURM = {
     "causes/fields.py": {"srun", "salloc", "slurmd"},  # who speaks in a log
     "causes/forms.py": {"srun", "salloc", "slurmd"},
     "cli/tune.py": {"srun"},  # --via
-    "model/values.py": {"SLURM_NNODES", "SLURM_NODEID"},  # no document may set them
-    "render/readme.py": {"SLURM_NODEID"},  # explains a bundle's variables
 }
 
 
@@ -548,7 +545,7 @@ from ..kernel import records, regular, settings
 from ..kernel.events import EventLog
 from ..kernel.files import HERE, Files
 from ..kernel.records import write as write_record
-from ..kernel.slurm_job import job_state
+from ..kernel.jobs import job_state
 from ..kernel.walk import FilesInside, SetWalk
 from ..kernel.world import THIS, World
 from ..set import ledger

@@ -17,8 +17,8 @@ from rules import (
     OTHERS,
     PACKAGE,
     RECORDS,
+    Hierarchy,
     Modules,
-    all_attributes,
     assigned_outside,
     assignments,
     attributes,
@@ -69,6 +69,9 @@ def checked(**sources: str) -> Modules:
         ("class A(StateFile):", False),
         ("class B(part.DocumentPart): ...\nclass A(B):", False),
         ("class B(list): ...\nclass A(B):", True),
+        ("@dataclass(frozen=True)\nclass B: ...\nclass A(B):", False),
+        ("@dataclass(frozen=True)\nclass B: ...\nclass A(B):\n    def f(self): self.x = 1", True),
+        ("class A(B):\n    x: int\nclass B(A):", True),
     ],
 )
 def test_records_alone_may_be_large(head: str, wrong: bool) -> None:
@@ -104,13 +107,50 @@ class B(other.A[int], Unknown):
     def __init__(self): self.of_b = 1
 class C(B): ...
 """
-    known = {class_.name: class_ for class_ in classes(ast.parse(source))}
-    assert all_attributes(known["C"], known) == {"of_a", "both", "of_b"}
+    trees = checked(a=source)
+    last = classes(*trees.values())[-1]
+    assert Hierarchy(trees).attributes(last) == {"of_a", "both", "of_b"}
     half = "\n".join(LARGE.splitlines()[: MOST_ATTRIBUTES - 1])
     sources = {"a": f"class A:\n{half}", "b": "class B(A):\n    x: int\nclass C(B):\n    y: int"}
     assert [line.partition(" has")[0] for line in lines(too_large(checked(**sources)))] == [
         "orchestrator/b.py:3: C"
     ]
+
+
+def large(**sources: str) -> list[str]:
+    return [line.partition(" has")[0] for line in lines(too_large(checked(**sources)))]
+
+
+def test_classes_that_are_each_others_base() -> None:
+    """Of two modules: the rules have an answer, as Python has none."""
+    assert large(a=f"class A(B):\n{LARGE}", b="class B(A): ...") == [
+        "orchestrator/a.py:1: A",
+        "orchestrator/b.py:1: B",
+    ]
+
+
+@pytest.mark.parametrize(
+    "importing", ["from .{} import Base", "from . import {}", "from .{} import Base as Other"]
+)
+@pytest.mark.parametrize("module", ["a", "c"])
+def test_of_two_bases_of_a_name_the_imported_base_counts(importing: str, module: str) -> None:
+    base = {"from . import {}": f"{module}.Base"}.get(
+        importing, "Other" if importing.endswith("Other") else "Base"
+    )
+    sources = {
+        "a": "class Base:\n    x: int",
+        "b": f"{importing.format(module)}\nclass B({base}): ...",
+        "c": f"class Base:\n{LARGE}",
+    }
+    wrong = ["orchestrator/b.py:2: B"] if module == "c" else []
+    assert large(**sources) == [*wrong, "orchestrator/c.py:1: Base"]
+
+
+def test_the_base_of_the_same_module_comes_first() -> None:
+    large_base = f"class Base:\n{LARGE}"
+    small = "class Base: ...\nclass B(Base): ..."
+    assert large(a=large_base, b=small) == large(b=small, a=large_base)
+    assert large(a=large_base, b=small) == ["orchestrator/a.py:1: Base"]
 
 
 @pytest.mark.parametrize(

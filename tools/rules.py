@@ -83,26 +83,99 @@ def fields(class_: ast.ClassDef) -> Iterator[ast.AnnAssign]:
 def attributes(class_: ast.ClassDef) -> set[str]:
     """Return the annotated fields of a class and the attributes that it assigns to `self` or `cls`."""
     annotated = {field.target.id for field in fields(class_) if isinstance(field.target, ast.Name)}
-    return annotated | {
+    return annotated | assigned(class_)
+
+
+def assigned(class_: ast.ClassDef) -> set[str]:
+    return {
         target.attr
         for target in inside(class_)
         if is_assigned(target) and ast.unparse(target.value) in ("self", "cls")
     }
 
 
-def all_attributes(class_: ast.ClassDef, known: dict[str, ast.ClassDef]) -> set[str]:
-    """Return the attributes of a class and of its bases among the `known` classes, by name."""
-    names = attributes(class_)
-    for base in bases(class_):
-        if base in known and known[base] is not class_:
-            names |= all_attributes(known[base], known)
-    return names
+class Hierarchy:
+    """Classes of modules, with their bases: of the same module, else of the module that the name is
+    imported from, else all of that name."""
+
+    def __init__(self, trees: Modules) -> None:
+        self._homes = {class_: path for path, module in trees.items() for class_ in classes(module)}
+        self._origins = {path: origins(module) for path, module in trees.items()}
+
+    def bases(self, class_: ast.ClassDef) -> list[ast.ClassDef]:
+        """Return its direct bases among these classes."""
+        home = self._homes[class_]
+        return [
+            base
+            for text in base_names(class_)
+            for base in self._named(text, home)
+            if base is not class_
+        ]
+
+    def _named(self, text: str, home: Path) -> list[ast.ClassDef]:
+        """`text`: a base in the module `home`, such as `part.Name`."""
+        prefix, _, name = text.rpartition(".")
+        module, original = self._origins[home].get(prefix or name, ("", ""))
+        if prefix:
+            module = original or module or prefix.rpartition(".")[2]
+        else:
+            name = original or name
+        every = {class_: path for class_, path in self._homes.items() if class_.name == name}
+        near = [
+            class_
+            for class_, path in every.items()
+            if (module in (path.stem, path.parent.name) if module else path == home)
+        ]
+        return near or list(every)
+
+    def above(self, class_: ast.ClassDef) -> list[ast.ClassDef]:
+        """Return the class and all its bases, direct or not."""
+        above, left = list[ast.ClassDef](), [class_]
+        while left:
+            base = left.pop()
+            if base not in above:
+                above.append(base)
+                left += self.bases(base)
+        return above
+
+    def attributes(self, class_: ast.ClassDef) -> set[str]:
+        """Return its attributes, inherited attributes included."""
+        return set().union(*map(attributes, self.above(class_)))
+
+    def is_record(self, class_: ast.ClassDef) -> bool:
+        """Return whether its objects never change: a subclass of a record may assign nothing."""
+        return self._is_record(class_, frozenset())
+
+    def _is_record(self, class_: ast.ClassDef, below: frozenset[ast.ClassDef]) -> bool:
+        if is_frozen(class_) or class_.name in RECORDS:
+            return True
+        names = {text.rpartition(".")[2] for text in base_names(class_)}
+        bases = set(self.bases(class_)) - below
+        is_below = bool(names & RECORDS) or any(
+            self._is_record(base, below | {class_}) for base in bases
+        )
+        return is_below and not assigned(class_)
 
 
-def bases(class_: ast.ClassDef) -> set[str]:
-    """Return the names of its bases, without their modules and parameters."""
+def base_names(class_: ast.ClassDef) -> list[str]:
+    """Return the names of its bases, as written but for their parameters."""
     plain = (base.value if isinstance(base, ast.Subscript) else base for base in class_.bases)
-    return {ast.unparse(base).rpartition(".")[2] for base in plain}
+    return [ast.unparse(base) for base in plain]
+
+
+def origins(module: ast.AST) -> dict[str, tuple[str, str]]:
+    """Return imported name -> last part of its module, and its name there ("" of `import`)."""
+    names = {}
+    for node in nodes(module):
+        if isinstance(node, ast.ImportFrom):
+            origin = (node.module or "").rpartition(".")[2]
+            names |= {alias.asname or alias.name: (origin, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {
+                alias.asname or alias.name: (alias.name.rpartition(".")[2], "")
+                for alias in node.names
+            }
+    return names
 
 
 def is_assigned(node: ast.AST) -> bool:
@@ -120,24 +193,13 @@ def is_frozen(class_: ast.ClassDef) -> bool:
     )
 
 
-def records(trees: Iterable[ast.AST]) -> frozenset[str]:
-    """Return the names of the classes whose objects never change."""
-    every = [class_ for module in trees for class_ in classes(module)]
-    below = {class_.name: bases(class_) for class_ in every}
-    names = RECORDS | {class_.name for class_ in every if is_frozen(class_)}
-    while new := {name for name, above in below.items() if above & names} - names:
-        names |= new
-    return names
-
-
 def too_large(trees: Modules) -> Iterator[tuple[Path, Place]]:
     """Yield the classes of more than MOST_ATTRIBUTES attributes, inherited attributes included."""
-    exempt = records(trees.values())
-    known = {class_.name: class_ for module in trees.values() for class_ in classes(module)}
+    hierarchy = Hierarchy(trees)
     for path, module in trees.items():
         for class_ in classes(module):
-            count = len(all_attributes(class_, known))
-            if count > MOST_ATTRIBUTES and class_.name not in exempt:
+            count = len(hierarchy.attributes(class_))
+            if count > MOST_ATTRIBUTES and not hierarchy.is_record(class_):
                 text = f"{class_.name} has {count} attributes, at most {MOST_ATTRIBUTES}"
                 yield path, (class_.lineno, text)
 

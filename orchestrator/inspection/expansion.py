@@ -357,7 +357,7 @@ def _changed(value: str, operator: str, argument: str) -> str:
     if operator in ("%", "%%", "#", "##"):
         if not is_known(argument):
             return UNKNOWN
-        return cut(value, operator, argument)
+        return _cut(value, operator, argument)
     if not is_known(value + argument):
         return UNKNOWN
     if operator in ("^^", "^"):
@@ -390,7 +390,7 @@ def _slice(value: str, argument: str) -> str:
     return value[begin:end]
 
 
-def cut(value: str, operator: str, pattern: str) -> str:
+def _cut(value: str, operator: str, pattern: str) -> str:
     """Return a value after ${NAME%pattern}, %%, # or ##."""
     lengths = range(len(value) + 1)
     longest = len(operator) == 2

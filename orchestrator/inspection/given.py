@@ -72,6 +72,7 @@ def given_by(entry: Entry) -> Given:
 
 def _start_on(entry: Entry, rank: int) -> NodeStart:
     from orchestrator.onnode.agent import launch
+    from orchestrator.onnode.kernel.jobs import LOCALID, PROCID
 
     nodes = [f"node{number}" for number in range(1, entry.nodes + 1)]
     master = "127.0.0.1" if entry.nodes == 1 else "node1"
@@ -94,7 +95,7 @@ def _start_on(entry: Entry, rank: int) -> NodeStart:
             environment[name] = value
     if entry.launch.ranks == "gpu":
         task = str(rank * entry.gpus_per_node)
-        environment.update(LOCAL_RANK="0", SLURM_LOCALID="0", RANK=task, SLURM_PROCID=task)
+        environment.update({"LOCAL_RANK": "0", LOCALID: "0", "RANK": task, PROCID: task})
     environment.update((name, UNKNOWN) for name in entry.pass_env)
     return NodeStart(
         tuple(launch.filled(word, request, rank, entry.gpus_per_node) for word in entry.command),

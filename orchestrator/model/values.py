@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from orchestrator.onnode.kernel.jobs import NNODES, NODEID
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -99,8 +101,8 @@ LOGIN_HINT = (
 OWNED_BY_THE_LOOP = {
     "NEXP": "the number of runs is given with --nexp (NEXP in the environment of a bundle)",
     "SEED": "every run and attempt gets its own seed from the set's root seed",
-    "SLURM_NNODES": "the loop sets it for every run",
-    "SLURM_NODEID": "the loop sets it for every run",
+    NNODES: "the loop sets it for every run",
+    NODEID: "the loop sets it for every run",
 }
 
 

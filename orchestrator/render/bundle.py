@@ -214,9 +214,9 @@ def _site_mount(mount: SiteMount) -> str:
 
 def _package(entry: Entry) -> Files:
     """Return lib/: `orchestrator.onnode` without parts unusable for this entry
-    (kernel/parts.py)."""
+    (kernel/program.py)."""
     from orchestrator import onnode
-    from orchestrator.onnode.kernel.parts import needs
+    from orchestrator.onnode.kernel.program import needs
 
     site = entry.site
     notifies = bool(site.notify.command or site.notify.mail or site.notify.webhook)
@@ -235,7 +235,7 @@ def _package(entry: Entry) -> Files:
 
 def is_carried(name: str, wanted: Mapping[str, bool]) -> bool:
     """Return whether a bundle carries a file of lib/."""
-    from orchestrator.onnode.kernel.parts import PARTS
+    from orchestrator.onnode.kernel.program import PARTS
 
     return all(wanted[part.need] for part in PARTS if name.startswith(part.path))
 

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.onnode.kernel.jobs import NODEID
+
 if TYPE_CHECKING:
     from orchestrator.model.entry import Entry
 
@@ -63,7 +65,7 @@ def _run_word(entry: Entry, word: str) -> str:
         word = word.replace("{" + name + "}", str(value))
     shown = word
     for name, variable in (
-        ("node_rank", "SLURM_NODEID"),
+        ("node_rank", NODEID),
         ("master", "MASTER_ADDR"),
         ("port", "MASTER_PORT"),
     ):

@@ -22,7 +22,7 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.bundle import keep
 from orchestrator.onnode.set.lease import HeldError
-from orchestrator.onnode.set.sharing import show_like
+from orchestrator.onnode.set.new import show_like
 from orchestrator.words import quoted
 
 

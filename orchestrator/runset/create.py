@@ -14,8 +14,7 @@ from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.records import NO_GPU, REHEARSAL, SetRecord, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
-from orchestrator.onnode.set.new import new_set, new_set_id
-from orchestrator.onnode.set.sharing import give, show, umask_for
+from orchestrator.onnode.set.new import give, new_set, new_set_id, show, umask_for
 from orchestrator.render import write_bundle
 from orchestrator.runset.bundle import is_declared
 from orchestrator.runset.find import foreign

@@ -29,7 +29,7 @@ from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.lease import HeldError, Lease
-from orchestrator.onnode.set.sharing import umask_for
+from orchestrator.onnode.set.new import umask_for
 from orchestrator.onnode.set.submissions import record as write_submission
 from orchestrator.onnode.set.submissions import remove_unfinished
 from orchestrator.runset.allocation import Allocation

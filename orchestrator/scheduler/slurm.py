@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from orchestrator.errors import Fix, SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.events import number
-from orchestrator.onnode.kernel.slurm_job import comment
+from orchestrator.onnode.kernel.jobs import comment
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
 from orchestrator.scheduler.job import Job, JobRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from orchestrator.onnode.kernel.slurm_job import ENDED_STATES
+from orchestrator.onnode.kernel.jobs import ENDED_STATES
 from orchestrator.scheduler import advice
 from orchestrator.words import quoted
 

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from orchestrator.onnode.kernel.jobs import JOB_ID, JOB_NODELIST, NNODES, NODEID
+
 
 class CurrentAllocation(NamedTuple):
     """The allocation in whose shell a command runs; empty outside."""
@@ -18,8 +20,8 @@ class CurrentAllocation(NamedTuple):
 def current_allocation(env: Mapping[str, str] | None = None) -> CurrentAllocation:
     """Return the allocation of `env` (default: this process's)."""
     variables = os.environ if env is None else env
-    job = variables.get("SLURM_JOB_ID", "")
-    nodelist = variables.get("SLURM_JOB_NODELIST", "")
+    job = variables.get(JOB_ID, "")
+    nodelist = variables.get(JOB_NODELIST, "")
     return CurrentAllocation(job if job.isdecimal() else "", nodelist)
 
 
@@ -28,8 +30,8 @@ def of_allocation(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def run_variables(nodes: int) -> dict[str, str]:
-    return {"SLURM_NNODES": str(nodes)}
+    return {NNODES: str(nodes)}
 
 
 def node_variables(rank: int) -> dict[str, str]:
-    return {"SLURM_NODEID": str(rank)}
+    return {NODEID: str(rank)}

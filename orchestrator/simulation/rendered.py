@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.onnode.kernel import settings_file
-from orchestrator.onnode.kernel.parts import PARTS
-from orchestrator.onnode.kernel.program import LOADER, Program
+from orchestrator.onnode.kernel.program import LOADER, PARTS, Program
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.loop.notice import SENDER
 from orchestrator.onnode.set.bundle import MANIFEST

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Literal, get_args
 
 from orchestrator.simulation.engine import NEVER
 from orchestrator.simulation.slurm_call import Call, Read, Rejected, Reply, Unsupported
@@ -38,6 +39,10 @@ HANGS = 0.25
 """The share of clients that never return after a lost answer; others notice."""
 
 
+PlannedFault = Literal["reply lost", "command lost", "empty", "submission lost", "busy", "refused"]
+"""Of commands, then of submissions; `submission lost`: accepted without an answer."""
+
+
 class Cluster(Controller):
     """A cluster as seen by hosts. `count`: the next commands or submissions."""
 
@@ -47,8 +52,8 @@ class Cluster(Controller):
     _slow_s = _slow_until = 0.0
 
     @cached_property
-    def _faults(self) -> dict[str, int]:
-        return {}
+    def _faults(self) -> dict[PlannedFault, int]:
+        return dict.fromkeys(get_args(PlannedFault), 0)
 
     def lose_replies(self, count: int = 0, *, share: float = 0.0) -> None:
         """Lose answers, not effects: of the next commands, and a share of all later commands."""
@@ -62,14 +67,14 @@ class Cluster(Controller):
         """Make commands print nothing, with exit status 0."""
         self.plan("empty", count)
 
-    def plan(self, fault: str, count: int = 1) -> None:
-        """Plan a fault of the next commands: `reply lost`, `command lost`, `empty`; of the next
-        submissions: `submission lost` (accepted without an answer), `busy` or `refused`."""
-        self._faults[fault] = self._faults.get(fault, 0) + count
+    def plan(self, fault: PlannedFault, count: int = 1) -> None:
+        """Plan a fault of the next commands or submissions. Raises KeyError for an unknown
+        fault."""
+        self._faults[fault] += count
 
-    def _due(self, fault: str) -> bool:
-        due = self._faults.get(fault, 0) > 0
-        self._faults[fault] = self._faults.get(fault, 0) - due
+    def _due(self, fault: PlannedFault) -> bool:
+        due = self._faults[fault] > 0
+        self._faults[fault] -= due
         return due
 
     def command(

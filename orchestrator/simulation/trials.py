@@ -121,18 +121,29 @@ class _FailingWorld(RehearsedWorld):
         self.hits = 0
         """Failures of nodes in its jobs."""
         for number, chance in enumerate(chances[: len(plan.nodes)], 1):
-            self._fails_later(number, failures, chance, 0.0)
+            _FailingNode(self, number, failures, chance).fail_later(0.0)
 
-    def _fails_later(
-        self, number: int, failures: Failures, chance: random.Random, after_s: float
+
+class _FailingNode:
+    """A node that fails, is repaired and fails again."""
+
+    def __init__(
+        self, world: _FailingWorld, number: int, failures: Failures, chance: random.Random
     ) -> None:
-        seconds = after_s + chance.expovariate(1 / failures.mtbf_s)
-        self.engine.after(seconds, lambda: self._fails(number, failures, chance))
+        self._world, self._number = world, number
+        self._failures, self._chance = failures, chance
 
-    def _fails(self, number: int, failures: Failures, chance: random.Random) -> None:
-        self.hits += any(self.plan.nodes[number - 1] in job.nodes for job in self.live())
-        happen(self, Fault(f"node {number} dies", at_s=self.engine.now, for_s=failures.repair_s))
-        self._fails_later(number, failures, chance, failures.repair_s)
+    def fail_later(self, after_s: float) -> None:
+        seconds = after_s + self._chance.expovariate(1 / self._failures.mtbf_s)
+        self._world.engine.after(seconds, self._fail)
+
+    def _fail(self) -> None:
+        world, repair_s = self._world, self._failures.repair_s
+        name = world.plan.nodes[self._number - 1]
+        world.hits += any(name in job.nodes for job in world.live())
+        fault = Fault(f"node {self._number} dies", at_s=world.engine.now, for_s=repair_s)
+        happen(world, fault)
+        self.fail_later(repair_s)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from users import GID, GROUP, MEMBER, OTHERS, OWNER, PYTHON, STRANGER, needs_roo
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.onnode.set import ledger
-from orchestrator.onnode.set.sharing import umask_for
+from orchestrator.onnode.set.new import umask_for
 
 
 @pytest.fixture

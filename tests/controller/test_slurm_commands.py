@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
-from orchestrator.onnode.kernel.slurm_job import ENDED_STATES
+from orchestrator.onnode.kernel.jobs import ENDED_STATES
 from orchestrator.scheduler import slurm
 from orchestrator.scheduler.job import Job, JobRequest
 from orchestrator.scheduler.slurm import Slurm

@@ -14,8 +14,8 @@ from replayed import differences
 from set_invariants import attempts_of, result_violations, seed_violations
 from trial import Trial
 
+from orchestrator.onnode.agent.engine import LATEST_S
 from orchestrator.onnode.agent.leftovers import holder
-from orchestrator.onnode.agent.remover import LATEST_S
 
 FINAL = {"success", "failed"}
 

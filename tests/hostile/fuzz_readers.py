@@ -59,10 +59,10 @@ from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.sites import load_site
 from orchestrator.onnode.agent import space
 from orchestrator.onnode.kernel.events import UNIT, Event, parse_pong, parse_word
+from orchestrator.onnode.kernel.jobs import comment
 from orchestrator.onnode.kernel.mllog_tail import StopFinder, last_status, lines
 from orchestrator.onnode.kernel.records import Holder
 from orchestrator.onnode.kernel.settings_file import declared, shown
-from orchestrator.onnode.kernel.slurm_job import comment
 from orchestrator.onnode.loop.attempt_reports import AttemptReports
 from orchestrator.onnode.loop.slurm import Senders, job_end, step_message
 from orchestrator.onnode.policy.reports import NodeReport

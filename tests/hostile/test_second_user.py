@@ -23,7 +23,7 @@ from orchestrator.container import spread, store
 from orchestrator.container.image import Image
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.model import load_entry
-from orchestrator.onnode.agent.hidden import (
+from orchestrator.onnode.agent.node import (
     close_hidden,
     hidden,
     keep_from_others,

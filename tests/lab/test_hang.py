@@ -14,7 +14,7 @@ from run_sets import Set
 from test_set import Bench, bench_at
 from until import until
 
-from orchestrator.onnode.agent.hidden import hidden
+from orchestrator.onnode.agent.node import hidden
 
 if TYPE_CHECKING:
     from labs import Lab

@@ -16,7 +16,7 @@ from agent_parts import Agent, Bench
 from processes import programs_of
 from until import until
 
-from orchestrator.onnode.agent.remover import MADE_S
+from orchestrator.onnode.agent.engine import MADE_S
 
 Engine = Callable[[dict[str, str]], Bench]
 

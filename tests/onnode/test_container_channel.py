@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from policy_parts import settings
 from until import LIMIT_S, until
 
+from orchestrator.onnode.agent import container
 from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor, ShellReport
+from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.waiting import Failed, Partner, Waiting
+from orchestrator.onnode.kernel.program import Program
+from orchestrator.onnode.kernel.waiting import Failed, Waiting
 
 
 def end_with_its_jobs(process: subprocess.Popen[Any]) -> None:
@@ -64,8 +67,87 @@ def test_the_shell_says_whose_root_it_has(tmp_path: Path, users: str, lines: lis
     assert (done.returncode, done.stdout.splitlines()) == (0, lines)
 
 
+def test_the_report_of_the_shell_before_the_first_run() -> None:
+    report = ShellReport()
+    said = ("host n1.cluster", "mapped", "unwritable /data", "rdma device mlx5_0", "what", "up")
+    assert [report.take(line) for line in said] == [False] * 5 + [True]
+    assert report.is_up and report.is_mapped
+    assert (report.host, report.unwritable) == ("n1.cluster", ["/data"])
+    assert report.network_lines == ["device mlx5_0"]
+
+
+ENGINE = r"""#!/bin/bash
+case $1 in
+  info) echo "[$(cat FOLDER/options)]" ;;
+  inspect) cat FOLDER/pid ;;
+  rm) echo removed ;;
+  run)
+    while [ "$1" != -c ]; do shift; done
+    [ ! -e FOLDER/problem ] || { cat FOLDER/problem >&2; exit 1; }
+    text=${2//\/orch\//CHANNEL/}
+    text=${text//\/results\//\/nowhere\/}
+    echo $$ >FOLDER/pid
+    exec bash -c "${text//\/proc\/self\/uid_map/FOLDER/uid_map}" "${@:3}" ;;
+esac
+"""
+"""An engine whose container is a process of this host."""
+
+
+class StandIn:
+    """In the place of the process that removes a container: what the executor says to it."""
+
+    said: ClassVar[list[str]] = []
+
+    def __init__(self, node: Node, container: str) -> None:
+        self.said.clear()
+        self.held = os.open(os.devnull, os.O_RDONLY)
+
+    def made(self) -> None:
+        self.said.append("made")
+
+    def end(self) -> None:
+        self.said.append("end")
+        os.close(self.held)
+
+    leave = end
+
+
+@pytest.fixture(autouse=True)
+def no_remover(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container, "Remover", StandIn)
+
+
+def executor_of(
+    folder: Path, waiting: Waiting, *, options: str = "", users: str = "0 0 1"
+) -> ContainerExecutor:
+    """`options`: of the engine; `users`: the container's uid_map."""
+    engine = folder / "docker"
+    node = Node(
+        "n1",
+        settings(
+            engine="docker",
+            engine_command=(str(engine),),
+            results="local",
+            nnodes=1,
+            container_start_s=LIMIT_S,
+            preflight_check_s=LIMIT_S,
+        ),
+        Program({}),
+        Layout(folder),
+        "1",
+        *("", "/sys", "/proc", "/dev", "/run", str(folder)),
+    )
+    node.folder.mkdir(parents=True)
+    os.makedirs(node.channel)
+    (folder / "options").write_text(options)
+    (folder / "uid_map").write_text(f"{users}\n")
+    engine.write_text(ENGINE.replace("FOLDER", str(folder)).replace("CHANNEL", node.channel))
+    engine.chmod(0o755)
+    return ContainerExecutor(node, waiting, (), "container")
+
+
 @pytest.mark.parametrize(
-    ("options", "words", "reason"),
+    ("options", "problem", "reason"),
     [
         (
             "name=userns",
@@ -74,67 +156,57 @@ def test_the_shell_says_whose_root_it_has(tmp_path: Path, users: str, lines: lis
         ),
         (
             "name=rootless",
-            "mount /tmp/channel: permission denied",
+            "mount %s: permission denied",
             "(docker: rootless): use the engine of the",
         ),
-        ("name=seccomp", "mount /tmp/channel: permission denied", "is private to the job"),
+        ("name=seccomp", "mount %s: permission denied", "is private to the job"),
         ("name=userns", "no space left on device", "the container ended at once: no space left"),
     ],
 )
 def test_engines_that_map_users_are_the_reason(
-    tmp_path: Path, options: str, words: str, reason: str
+    tmp_path: Path, options: str, problem: str, reason: str
 ) -> None:
     """Their containers cannot reach a folder of the job either, and its /tmp is not the cause."""
-    engine = tmp_path / "docker"
-    engine.write_text(f"#!/bin/sh\n[ $1 = info ] && echo '[{options}]'\n")
-    engine.chmod(0o755)
-    settings = SimpleNamespace(
-        engine="docker",
-        engine_command=(str(engine),),
-        container_options=(),
-        preflight_check_s=LIMIT_S,
-        container_start_s=LIMIT_S,
-        results="local",
-        launch_shared=(),
-        site_mounts=(),
-    )
-    executor = ContainerExecutor.__new__(ContainerExecutor)
-    executor._node = SimpleNamespace(  # type: ignore[assignment]
-        settings=settings,
-        results="/results",
-        channel="/tmp/channel",
-        channels="/tmp",
-        layout=Layout(tmp_path),
-        last_words=lambda lines: words,
-    )
-    executor._waiting, executor._report = Waiting(), ShellReport()
-    executor._client = SimpleNamespace(process=subprocess.Popen(["false"]))  # type: ignore[assignment]
-    executor._client.process.wait()
-    executor._report.is_mapped = "name=" in options
-    assert ("another user" in executor.unlike_root()) == (options != "name=seccomp")
+    channel = f"{tmp_path}/orch-{os.getuid()}-1-n1"
+    (tmp_path / "problem").write_text(problem.replace("%s", channel) + "\n")
+    executor = executor_of(tmp_path, Waiting(), options=options)
     with pytest.raises(Failed) as failed:
         executor.await_up()
     assert reason in str(failed.value.args)
+    executor.release()
+    executor.close()
+    assert StandIn.said == ["end"]
+
+
+def end(executor: ContainerExecutor) -> None:
+    """End a container that was up, and its other processes: no PID namespace ends with it."""
+    executor.release()
+    executor.close()
+    with suppress(ProcessLookupError):
+        os.killpg(executor.root(), SIGKILL)
 
 
 @pytest.fixture
 def channel(tmp_path: Path) -> Iterator[tuple[Path, ContainerExecutor, Waiting]]:
-    """A channel, and an executor whose client is the container's shell, as a process of this host."""
-    for pipe in ("request", "status"):
-        os.mkfifo(tmp_path / pipe)
-    text = (_SHELL % ("", "")).replace("/orch/", f"{tmp_path}/").replace("/results/", "/nowhere/")
-    waiting, said = Waiting(), list[str]()
-    executor = ContainerExecutor.__new__(ContainerExecutor)
-    executor._node = SimpleNamespace(channel=str(tmp_path))  # type: ignore[assignment]
-    executor._conversation, executor._conversations = None, 0
-    executor._client = Partner(
-        waiting, ["bash", "-c", text, "container"], said.append, executor._lose, errors=2
-    )
-    waiting.wait(lambda: "up" in said)
-    yield tmp_path, executor, waiting
-    end_with_its_jobs(executor._client.process)
-    executor._client.input.close()
-    executor._client.leave(waiting)
+    """A channel, and the executor whose container's shell is a process of this host."""
+    waiting = Waiting()
+    executor = executor_of(tmp_path, waiting)
+    assert executor.await_up() == []
+    yield tmp_path / f"orch-{os.getuid()}-1-n1", executor, waiting
+    end(executor)
+
+
+@pytest.mark.parametrize("options", ["name=userns", "name=rootless", "name=seccomp"])
+@pytest.mark.parametrize("users", ["0 0 4294967295", "0 1000 1"])
+def test_a_running_container_whose_root_is_another_user(
+    tmp_path: Path, options: str, users: str
+) -> None:
+    executor = executor_of(tmp_path, Waiting(), options=options, users=users)
+    executor.await_up()
+    is_mapped = users == "0 1000 1" and options != "name=seccomp"
+    assert ("another user" in executor.unlike_root()) == is_mapped
+    end(executor)
+    assert StandIn.said == ["made", "end"]
 
 
 ECHO = 'echo $$\nwhile read -r line; do echo "heard $line"; done\n'
@@ -169,7 +241,7 @@ def test_a_conversation_that_is_cut_off(
     heard, ended = list[str](), list[bool]()
     talk = executor.converse(waiting, "echo.sh", heard.append, lambda: ended.append(True))
     waiting.wait(lambda: heard)
-    os.kill(int(heard[0]) if what == "the script" else executor._client.process.pid, SIGKILL)
+    os.kill(int(heard[0]) if what == "the script" else executor.root(), SIGKILL)
     waiting.wait(lambda: ended)
     assert ended == [True] and not talk.send("more")
     talk.close()

@@ -256,3 +256,15 @@ def test_without_an_address_the_name_is_the_master(group: Group, host: Host) -> 
     group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})
     group.step.take("n1", b"host\tn1\tz.x\x1f10.0.0.2")
     assert group.meeting() == {"master": "127.0.0.1", "hosts": ["10.0.0.2 z.x n1"]}
+
+
+@pytest.mark.parametrize("image", ["", "sha256:1", "sha256:2"])
+def test_nodes_that_come_later_need_the_image_of_the_job(group: Group, image: str) -> None:
+    """Also while no other group is ready to compare with."""
+    group.job.shared.take_image(image)
+    for node in ("n0", "n1"):
+        group.step.take(node, f"ready\t{node}\tsha256:1".encode())
+    problem = group.comparison.of_ready(["n0", "n1"], replaceable=False)
+    assert bool(problem) == (image == "sha256:2")
+    assert group.job.shared.image == (image or "sha256:1")
+    assert group.state.failed == {}, "without others to take their place, nodes are not failed"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
+from orchestrator.onnode.agent import gpu
 from orchestrator.onnode.agent.facts import collect
-from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.agent.network import Network
+from orchestrator.onnode.agent.node import Node, own_name
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.settings import Settings
 
@@ -104,6 +109,24 @@ def test_a_fact_is_one_short_line(tmp_path: Path) -> None:
     assert found["rocm"].startswith("7 2 x") and len(found["rocm"]) == 600 - len("rocm=")
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"ORCH_NODE": "local1", "SLURMD_NODENAME": "n7"}, "local1"),
+        ({"SLURMD_NODENAME": "n7"}, "n7"),
+        ({}, os.uname().nodename.split(".")[0]),
+    ],
+)
+def test_the_name_of_a_node_is_that_of_its_step(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], name: str
+) -> None:
+    for variable in ("ORCH_NODE", "SLURMD_NODENAME"):
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
+    assert own_name() == name
+
+
 def test_a_folder_that_replaces_sys_or_proc_wins_over_the_root(tmp_path: Path) -> None:
     """For facts, hardware and checks alike."""
     put(tmp_path, {"sys/module/amdgpu/version": "6.1", "proc/sys/kernel/osrelease": "6.8.0"})
@@ -113,6 +136,23 @@ def test_a_folder_that_replaces_sys_or_proc_wins_over_the_root(tmp_path: Path) -
     node = node._replace(sys=other, proc=other)
     assert (node.inventory().driver, node.inventory().kernel) == ("6.2", "6.9.0")
     assert {"driver=6.2", "kernel=6.9.0"} <= set(collect(node, "sha256:1", {}))
+
+
+def test_of_other_hardware_the_processes_and_interfaces_are_real(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPUs and RDMA devices are those of the root that stands for the hardware; processes on GPUs
+    go with the pids of /proc."""
+    port = "sys/class/infiniband/mlx5_0/ports/1"
+    put(tmp_path, {f"{port}/state": "4: ACTIVE", f"{port}/rate": "400 Gb/sec (4X NDR)"})
+    put(tmp_path, {"sys/class/kfd/kfd/proc/77/vram_1": "1"})
+    node, asked = a_node(tmp_path), list[str]()
+    assert Network(node).drivers == {"mlx5_0": ""}
+    monkeypatch.setattr(gpu, "names", lambda folder: asked.append(folder) or [])
+    monkeypatch.setattr(gpu.os.path, "isdir", lambda path: asked.append(path) or True)
+    rows = list(gpu.processes(node, gpu.Smi(node)))
+    assert asked == ["/sys/class/kfd/kfd/proc"] * 2
+    assert [row[:2] for row in rows] == [("gpu_processes", "pass")]
 
 
 def test_an_inventory_reads_a_value_once_and_the_next_reads_anew(tmp_path: Path) -> None:

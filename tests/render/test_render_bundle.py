@@ -17,7 +17,7 @@ from until import LIMIT_S
 import orchestrator
 from orchestrator.errors import RenderError
 from orchestrator.model import load_entry
-from orchestrator.onnode.kernel.parts import needs
+from orchestrator.onnode.kernel.program import needs
 from orchestrator.render import manifest_hash, render_bundle, write_bundle
 from orchestrator.render.bundle import is_carried
 from orchestrator.render.files import read_bundle
@@ -375,7 +375,7 @@ def test_lib_is_without_what_its_bundle_cannot_use() -> None:
     assert notifying - plain == {"loop/notice.py", "loop/notify.py"} and plain < notifying
     assert lib(container={"scratch": "/mnt/local"}) - plain == {"agent/scratch.py"}
     assert "agent/look.py" not in deep
-    in_containers = {"agent/container.py", "agent/pull.py", "agent/remover.py", "agent/users.py"}
+    in_containers = {"agent/container.py", "agent/engine.py", "agent/pull.py"}
     assert (plain - on_host, on_host - plain) == (in_containers, {"agent/reaper.py"})
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _volumes, run_argv
-from orchestrator.onnode.agent.hidden import make_hidden
-from orchestrator.onnode.agent.node import this_node
+from orchestrator.onnode.agent.node import make_hidden, this_node
 from orchestrator.onnode.kernel.program import read
 from orchestrator.onnode.kernel.settings_file import load
 from orchestrator.render import render_bundle, write_bundle

@@ -12,13 +12,13 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
     f"orchestrator/onnode/set/{name}.py"
     for name in ("folder", "lease", "ledger", "opening", "settle", "submissions")
 )
-EVENTS, WAITING, SLURM_JOB = (
-    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "slurm_job")
+EVENTS, WAITING, JOBS = (
+    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "jobs")
 )
 ATTEMPT, REPORTS, CONTEXT, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "attempt_reports", "context", "group", "job", "slurm", "step", "storage",
+        "attempt", "attempt_reports", "set_context", "group", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
@@ -161,7 +161,7 @@ DEFECTS = [
         "no-answer-is-gone",
         "a scheduler that does not answer was taken for one that knows no such job",
         "security review H1",
-        SLURM_JOB,
+        JOBS,
         '    return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"',
         '    return ""',
         why_not="masked: a holder must be silent for 90 s as well (policy/lease.py), and a loop that comes back later finds its set taken",

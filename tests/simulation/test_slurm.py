@@ -570,6 +570,11 @@ def test_a_client_waits_for_a_slurmctld_that_is_back_soon(site: Site) -> None:
     assert (reply.status, reply.delay_s) == (0, 5)
 
 
+def test_a_fault_that_nothing_causes_cannot_be_planned(site: Site) -> None:
+    with pytest.raises(KeyError, match="submission lots"):
+        site.cluster.plan("submission lots", 8)  # type: ignore[arg-type]
+
+
 def test_answers_are_lost_after_the_deed(site: Site) -> None:
     site.cluster.plan("submission lost", 8)
     replies = [site.ask("sbatch", "--job-name=orch-a", "job.sh") for _ in range(8)]

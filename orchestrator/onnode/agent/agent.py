@@ -20,7 +20,6 @@ from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, ReleaseRequested, Waiting, failing
 from ..kernel.world import now_ms
 from .executor import Executor
-from .hidden import close_hidden, make_hidden
 from .launch import RunRequest
 from .leftovers import close_channel, open_channel
 from .node import (
@@ -28,7 +27,9 @@ from .node import (
     HOST_S,
     EngineState,
     Node,
+    close_hidden,
     lay,
+    make_hidden,
     own_name,
     runs_environment,
     say,

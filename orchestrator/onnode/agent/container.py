@@ -12,11 +12,9 @@ from ..kernel.proxy import registry_in
 from ..kernel.settings import Settings
 from ..kernel.settings_file import folders, rehearsed, shared_folders
 from ..kernel.waiting import Failed, Partner, Waiting, failing
-from . import users
+from .engine import Remover, mapped_users, users_question, users_remedy
 from .executor import AtEnd, Conversation, Executor, Hear
-from .hidden import hidden, make_hidden
-from .node import HOST_NAME, HOST_S, EngineState, Node, removal, shortened
-from .remover import Remover
+from .node import HOST_NAME, HOST_S, EngineState, Node, hidden, make_hidden, removal, shortened
 
 _END_S = 5
 _REMOVE_S = 30
@@ -266,10 +264,12 @@ class ShellReport:
         self.host = ""
         self.network_lines: list[str] = []
 
-    def take(self, line: str) -> None:
+    def take(self, line: str) -> bool:
+        """Return whether the line says that the shell is up."""
         if line == "up":
             self.is_up = True
-        elif line.startswith("unwritable "):
+            return True
+        if line.startswith("unwritable "):
             self.unwritable.append(line.removeprefix("unwritable "))
         elif line == "mapped":
             self.is_mapped = True
@@ -277,6 +277,7 @@ class ShellReport:
             self.host = line[5:]
         elif line.startswith("rdma "):
             self.network_lines.append(line[5:])
+        return False
 
 
 class ContainerExecutor(Executor):
@@ -359,8 +360,7 @@ class ContainerExecutor(Executor):
             self._conversation.lose()
 
     def _said(self, line: str) -> None:
-        self._report.take(line)
-        if line == "up":
+        if self._report.take(line):
             self._remover.made()
 
     @property
@@ -396,13 +396,13 @@ class ContainerExecutor(Executor):
     def _users(self) -> str:
         """Return why the container's root is not root here, or ""."""
         settings = self._node.settings
-        status, output = self._waiting.call(users.question(settings), settings.preflight_check_s)
-        kind = users.mapped(settings, output.decode("utf-8", "replace")) if status == 0 else ""
+        status, output = self._waiting.call(users_question(settings), settings.preflight_check_s)
+        kind = mapped_users(settings, output.decode("utf-8", "replace")) if status == 0 else ""
         if not kind:
             return ""
         return (
             f"root of the container is another user on this node ({settings.engine}: {kind}): "
-            f"{users.remedy(settings, kind)}"
+            f"{users_remedy(settings, kind)}"
         )
 
     def start(self, name: str) -> None:
@@ -418,6 +418,7 @@ class ContainerExecutor(Executor):
     def close(self) -> None:
         """Wait for its end; force it after a limit."""
         self._await_end()
+        self._client.leave(self._waiting)
         if _shared(self._node):  # the first node to arrive
             import shutil
 

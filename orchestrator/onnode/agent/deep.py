@@ -75,7 +75,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
     argv, environment = ["bash", "-c", START, str(folder)], host_environment()
     if node.settings.engine != "none":
         from . import container
-        from .remover import Remover
+        from .engine import Remover
 
         state = container.look_for_image(node, waiting)
         if state.problem:

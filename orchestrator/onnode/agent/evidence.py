@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping
 from shlex import join
 from typing import NamedTuple
 
+from ..kernel.jobs import PROCID
 from ..kernel.records import write_bytes
 from ..kernel.regular import open_regular
 from ..kernel.system import entries, first_line, lines
 from ..kernel.waiting import Waiting
 from .executor import Executor
-from .launch import SLURM, RunRequest
+from .launch import RunRequest
 from .node import Node, shortened
 from .tools import Smi
 
@@ -31,7 +32,7 @@ _FEW_SWITCHES = 100
 _MOST_BYTES, _MOST_TEXT, _MOST_PROCESSES, _MOST_STACKS = 1 << 18, 2 << 20, 256, 16
 _NO_STACK = ("State", "Threads", "VmRSS", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 _FRAME = re.compile(r"^ {2,}(\S.*?) \((.*?)(?::(\d+))?\)$", re.MULTILINE)
-_RANK = re.compile(rb"\0(?:RANK|%s)=([0-9]{1,6})\0" % SLURM["rank"].encode())
+_RANK = re.compile(rb"\0(?:RANK|%s)=([0-9]{1,6})\0" % PROCID.encode())
 _INNER = re.compile(r"(?i)threading|selectors|concurrent/|importlib|runpy|<frozen")
 _GPU = "if command -v amd-smi >/dev/null; then amd-smi monitor; else rocm-smi; fi 2>&1"
 _KERNEL = "{ %sdmesg 2>&1 || journalctl --dmesg --no-pager --lines=200 2>&1; } | tail -n 200"
@@ -222,7 +223,7 @@ class _Evidence:
     def _gpu_activity(self, pid: int) -> str:
         """As KFD reports it. A looping rank leaves its GPU idle while its peers spin in a
         collective."""
-        stats = f"{self._node.host_sys}/class/kfd/kfd/proc/{pid}"
+        stats = f"{self._node.sys}/class/kfd/kfd/proc/{pid}"
         units = [
             first_line(f"{stats}/{gpu}/cu_occupancy")
             for gpu in entries(stats)

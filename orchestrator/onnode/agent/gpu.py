@@ -43,8 +43,8 @@ def unreadable(node: Node) -> Verdict | None:
         return "skip", "the system has no GPUs", ""
     if (
         Smi(node).paths
-        or names(f"{node.host_sys}/{_TOPOLOGY}")
-        or os.path.exists(f"{node.host_sys}/{_DRIVER}")
+        or names(f"{node.hardware_sys}/{_TOPOLOGY}")
+        or os.path.exists(f"{node.hardware_sys}/{_DRIVER}")
     ):
         return None
     text = "cannot be checked: no amd-smi, rocm-smi or amdgpu driver"
@@ -75,7 +75,7 @@ def _noted(smi: Smi, verdict: str, text: str, remedy: str) -> Verdict:
 
 def _kfd_gpus(node: Node) -> list[str]:
     """Folders in the driver's topology; processors have GPU id 0."""
-    topology = f"{node.host_sys}/{_TOPOLOGY}"
+    topology = f"{node.hardware_sys}/{_TOPOLOGY}"
     folders = (f"{topology}/{name}" for name in names(topology))
     return [folder for folder in folders if first_line(f"{folder}/gpu_id") not in ("", "0")]
 
@@ -342,7 +342,7 @@ GpuProcesses = dict[int, tuple[str, "int | None"]]
 def processes(node: Node, smi: Smi) -> Rows:
     by_pid = _kfd_processes(node)
     # If the driver hides its files: the tools read the same, and count some processes twice.
-    if not os.path.isdir(f"{node.host_sys}/{_PROCESSES}"):
+    if not os.path.isdir(f"{node.sys}/{_PROCESSES}"):
         values = smi.ask("amd-smi process", "rocm-smi --showpids")
         if not values and not ("rocm-smi" in smi.paths and "No JSON data" in smi.problem):
             text, remedy = (
@@ -370,8 +370,8 @@ def processes(node: Node, smi: Smi) -> Rows:
 
 def _kfd_processes(node: Node) -> GpuProcesses:
     by_pid: GpuProcesses = {}
-    for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.host_sys}/{_PROCESSES}")):
-        folder = f"{node.host_sys}/{_PROCESSES}/{pid}"
+    for pid in filter(re.compile("[0-9]{1,9}").fullmatch, names(f"{node.sys}/{_PROCESSES}")):
+        folder = f"{node.sys}/{_PROCESSES}/{pid}"
         amounts = (
             number(first_line(f"{folder}/{name}")) or 0
             for name in names(folder)

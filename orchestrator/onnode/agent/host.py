@@ -12,7 +12,6 @@ from ..kernel.events import number
 from ..kernel.plural import count
 from ..kernel.settings_file import folders
 from ..kernel.system import ask, entries, first_line, lines
-from . import mounts
 from .gpu import Verdict
 from .network import rdma_verdict
 from .node import EngineState, Node, Rows, listed
@@ -25,11 +24,12 @@ MAX_ENTRIES = 2000
 def engine_and_its_users(node: Node, state: EngineState) -> Rows:
     """For checks without a container, whose shell shows its root at less cost."""
     if state.state == "up":
-        from . import users
+        from .engine import mapped_users, users_question, users_verdict
 
-        status, output = ask(users.question(node.settings), node.settings.preflight_check_s / 4)
-        if kind := users.mapped(node.settings, output) if status == 0 else "":
-            yield from users.verdict(node.settings, kind)
+        command, limit_s = users_question(node.settings), node.settings.preflight_check_s / 4
+        status, output = ask(command, limit_s)
+        if kind := mapped_users(node.settings, output) if status == 0 else "":
+            yield from users_verdict(node.settings, kind)
             return
     yield from engine(node, state)
 
@@ -39,7 +39,9 @@ def engine(node: Node, state: EngineState) -> Rows:
     if name == "none":
         yield "engine", "skip", "runs start on the host, without a container", ""
     elif state.state == "up":
-        if name == "docker" and mounts.is_hidden(node):
+        from .engine import hides_channels  # only bundles with containers have it
+
+        if name == "docker" and hides_channels(node):
             text = f"the engine does not see {node.channels} of the job: it is private to jobs"
             remedy = "give the site a local container.channel_dir that is not, such as /var/tmp"
             yield "engine", "fail", text, remedy

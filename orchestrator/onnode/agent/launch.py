@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from shlex import quote
 from typing import Any, NamedTuple
 
+from ..kernel import jobs
 from ..kernel.settings import Settings
 from .executor import Executor
 from .node import Node
@@ -27,7 +28,7 @@ exec 5<> <(:)
 for ((i = 0; i < %(gpus)d; i++)); do
   (
     trap : TERM
-    export LOCAL_RANK=$i %(local rank)s=$i RANK=$((%(first)d + i)) %(rank)s=$((%(first)d + i))
+    export LOCAL_RANK=$i %(localid)s=$i RANK=$((%(first)d + i)) %(procid)s=$((%(first)d + i))
     TORCHELASTIC_ERROR_FILE="${TORCHELASTIC_ERROR_FILE%%.json}_$i.json"
     %(command)s 5>&-
     echo "$i $?" >&5
@@ -49,17 +50,6 @@ done
 exit "$code"
 """
 LOOK_UP_S = 20
-
-SLURM = {
-    "job": "SLURM_JOB_ID",
-    "nodes": "SLURM_NNODES",
-    "node": "SLURM_NODEID",
-    "ranks": "SLURM_NTASKS",
-    "ranks per node": "SLURM_NTASKS_PER_NODE",
-    "rank": "SLURM_PROCID",
-    "local rank": "SLURM_LOCALID",
-}
-"""Slurm's variables that images read. Every run gets its own, whatever the scheduler."""
 
 
 class RunRequest(NamedTuple):
@@ -110,9 +100,10 @@ def environment(
         "SEED": str(request.seed),
         "MASTER_ADDR": request.master,
         "MASTER_PORT": str(request.port),
-        SLURM["nodes"]: str(nodes),
-        SLURM["node"]: str(rank),
-        SLURM["job"]: job_id,
+        # Images read these, whatever the scheduler.
+        jobs.NNODES: str(nodes),
+        jobs.NODEID: str(rank),
+        jobs.JOB_ID: job_id,
         "ORCH_RUN": str(request.run),
         "ORCH_ATTEMPT": str(request.attempt),
     }
@@ -127,7 +118,7 @@ def environment(
     if settings.launch_ranks == "gpu":  # each process gets the others at its start
         tasks, each = str(nodes * gpus), str(gpus)
         values.update({"WORLD_SIZE": tasks, "LOCAL_WORLD_SIZE": each})
-        values.update({SLURM["ranks"]: tasks, SLURM["ranks per node"]: each})
+        values.update({jobs.NTASKS: tasks, jobs.NTASKS_PER_NODE: each})
     values.update(dict.fromkeys(settings.launch_unset))
     return values
 
@@ -138,7 +129,8 @@ def start(request: RunRequest, rank: int, settings: Settings) -> str:
     if settings.launch_ranks != "gpu":
         return f"exec {command}\n"
     numbers = {"gpus": gpus, "first": rank * gpus, "limit": END_S}
-    return _EACH_GPU % {**SLURM, **numbers, "command": command}
+    names = {"localid": jobs.LOCALID, "procid": jobs.PROCID}
+    return _EACH_GPU % {**numbers, **names, "command": command}
 
 
 def host_entries(lines: tuple[str, ...]) -> str:

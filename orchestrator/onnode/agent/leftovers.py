@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from ..kernel.events import number
+from ..kernel.jobs import ENDED_STATES, job_state
 from ..kernel.records import write_bytes
-from ..kernel.slurm_job import ENDED_STATES, job_state
 from ..kernel.system import ask, entries, first_line, process_start
 from .node import EngineState, Node, Rows, listed, removal
 

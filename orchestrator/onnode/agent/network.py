@@ -128,7 +128,7 @@ class Network:
             if value and origin in ("user", "site")
         }
         """Variables whose value detection does not replace."""
-        self.drivers, self.ports = devices(node.sys)
+        self.drivers, self.ports = devices(node.hardware_sys)
         off = self.settings.network_rdma == "off" or self.settings.fabric in ("none", "ethernet")
         self.is_off = off or self.settings.nnodes == 1 or self._value("NCCL_IB_DISABLE") == "1"
         self.gid: int | None = None
@@ -394,7 +394,7 @@ class Network:
         missing = [device for device in self.drivers if device not in reported["device"]]
         self._say_of(missing, "on the node, but not in the container (/sys/class/infiniband)")
         used = list(dict.fromkeys(port.device for port in self.chosen))
-        verbs = f"{self.node.sys}/class/infiniband/%s/device/infiniband_verbs"
+        verbs = f"{self.node.hardware_sys}/class/infiniband/%s/device/infiniband_verbs"
         closed = [device for device in used if set(names(verbs % device)) - set(reported["verbs"])]
         self._say_of(
             closed, "cannot be opened in the container, /dev/infiniband has no uverbs device for it"
@@ -427,7 +427,7 @@ class Network:
         text = f"ibv_devices in the container does not list it{refused and f' ({refused})'}"
         missing = [device for device in used if device not in listed]
         remedy = _own_libraries(
-            os.path.dirname(self.node.sys).rstrip("/"),
+            os.path.dirname(self.node.hardware_sys).rstrip("/"),
             {self.drivers.get(device) or device for device in missing},
         )
         self._say_of(

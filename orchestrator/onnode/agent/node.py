@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..kernel.events import UNIT, UNSHOWN
+from ..kernel.jobs import NODENAME
 from ..kernel.layout import Layout
 from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import declared, rehearsed
-from ..kernel.slurm_job import step_node
 from ..kernel.system import Inventory
 from ..kernel.world import log, now_ms
-from .hidden import hidden
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
 """Prints torchrun's host name; its limit in seconds, since it asks the name service."""
 ENVIRONMENT_SHA256 = "ORCH_ENVIRONMENT_SHA256"
+_NAME = ".name"
+_RANDOM = re.compile("[0-9a-f]{32}")
 _LINE_BYTES = 960  # a longer line can reach the loop cut (kernel/events.py)
 _KEPT = (
     "PATH",
@@ -46,9 +47,9 @@ class Node(NamedTuple):
     """A node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals; `channels`: the
     parent of folders shared with containers.
 
-    Interfaces and processes are below `sys` and `proc`, everything about the hardware below
-    `host_sys` and `host_proc`: a rehearsal that replaces `root` alone has its own hardware, but the
-    runs' real processes.
+    Processes, on processors and on GPUs, and network interfaces are below `sys` and `proc`. Devices
+    (GPUs, RDMA devices, disks) and the host are below `hardware_sys` and `hardware_proc`. A
+    rehearsal that replaces `root` alone has other hardware, but the runs' real processes.
     """
 
     name: str
@@ -64,17 +65,17 @@ class Node(NamedTuple):
     channels: str
 
     @property
-    def host_sys(self) -> str:
+    def hardware_sys(self) -> str:
         return f"{self.root}/sys" if self.sys == "/sys" else self.sys
 
     @property
-    def host_proc(self) -> str:
+    def hardware_proc(self) -> str:
         return f"{self.root}/proc" if self.proc == "/proc" else self.proc
 
     def inventory(self) -> Inventory:
         """Return an inventory that reads anew: between two runs a driver can be reloaded and a GPU
         lost."""
-        return Inventory(self.root, self.host_sys, self.host_proc)
+        return Inventory(self.root, self.hardware_sys, self.hardware_proc)
 
     @property
     def folder(self) -> Path:
@@ -170,7 +171,8 @@ def removal(node: Node, container: str) -> list[list[str]]:
 
 
 def own_name() -> str:
-    return os.environ.get("ORCH_NODE") or step_node(os.environ) or os.uname().nodename.split(".")[0]
+    get = os.environ.get
+    return get("ORCH_NODE") or get(NODENAME) or os.uname().nodename.split(".")[0]
 
 
 def this_node(program: Program, settings: Settings) -> Node:
@@ -210,6 +212,74 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
         mode = 0o700 if content.startswith(b"#!") else 0o600
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(content)
+
+
+# ---- folders of a set that containers write ----
+
+# The container's root is another user on many file servers (root_squash), so everybody may write
+# there. Other users of the storage are kept out: they can enter the folder above, but not list it,
+# and the name below it is random.
+
+
+def make_hidden(folder: str) -> str:
+    """Return the place that every user may write, the same for all nodes. Raises OSError."""
+    os.makedirs(folder, exist_ok=True)
+    os.chmod(folder, 0o711)
+    if not _read(folder):
+        _name_it(folder)
+    place = hidden(folder)
+    if place == folder:
+        raise OSError(f"{folder}/{_NAME} names no folder")
+    os.makedirs(place, exist_ok=True)
+    os.chmod(place, 0o1777)  # sticky: only this user can remove files of others
+    return place
+
+
+def hidden(folder: str) -> str:
+    """Return the place that containers write; `folder` itself without a name."""
+    name = _read(folder)
+    return f"{folder}/{name}" if name else folder
+
+
+def close_hidden(folder: str) -> None:
+    """Only this user may write from now on."""
+    place = hidden(folder)
+    if place != folder and os.path.isdir(place):
+        os.chmod(place, 0o755)
+
+
+def keep_from_others(folder: str) -> None:
+    """Let only this user, and a group that may write, enter: everybody may write containers'
+    files."""
+    mode = os.stat(folder).st_mode & 0o7770
+    os.chmod(folder, mode if mode & 0o020 else mode & ~0o070)
+
+
+def _read(folder: str) -> str:
+    try:
+        fd = os.open(f"{folder}/{_NAME}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with open(fd, encoding="ascii", errors="replace") as file:
+        text = file.read(64)
+    return text if _RANDOM.fullmatch(text) else ""
+
+
+def _name_it(folder: str) -> None:
+    """Write the name, unless another node was first."""
+    new = f"{folder}/{_NAME}.{os.urandom(8).hex()}"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(os.urandom(16).hex())
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(new, f"{folder}/{_NAME}")
+    finally:
+        os.unlink(new)
+
+
+# ---- messages ----
 
 
 def say(node: str, word: str, *fields: str | int) -> None:

@@ -16,10 +16,9 @@ from ..kernel.settings import Settings
 from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
 from .executor import Executor, RunPipes
-from .hidden import keep_from_others
 from .inside import ContentObserver, Contents, Inside
 from .launch import RunRequest, preamble, start
-from .node import Node
+from .node import Node, keep_from_others
 from .observers import (
     DriftObserver,
     Observer,

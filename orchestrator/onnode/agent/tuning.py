@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from ..kernel.events import number
-from ..kernel.slurm_job import job_end_s
+from ..kernel.jobs import JOB_END_TIME
 from ..kernel.system import lines
 from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
@@ -172,7 +172,7 @@ class Tuning:
         return (self._node.last_words() or unclear) if status else unclear
 
     def _argv(self, action: str) -> list[str]:
-        end = job_end_s(os.environ)
+        end = number(os.environ.get(JOB_END_TIME, ""))
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
             # The job's end bounds the settings in any case.
@@ -280,7 +280,7 @@ class Tuning:
     def drop_caches(self) -> tuple[int, int]:
         """Drop page cache, dentries and inodes; return droppable KiB before and after. Raises
         Failed."""
-        before, file = self._droppable(), f"{self._node.host_proc}/sys/vm/drop_caches"
+        before, file = self._droppable(), f"{self._node.hardware_proc}/sys/vm/drop_caches"
         argv = [
             *self._node.settings.sudo,
             "bash",
@@ -296,7 +296,7 @@ class Tuning:
 
     def _droppable(self) -> int:
         """KiB of page cache without shared memory, and of the kernel's caches."""
-        rows = (line.split() for line in lines(f"{self._node.host_proc}/meminfo", 1 << 14))
+        rows = (line.split() for line in lines(f"{self._node.hardware_proc}/meminfo", 1 << 14))
         amounts = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
         signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
         return sum(sign * amounts.get(name, 0) for name, sign in signs.items())

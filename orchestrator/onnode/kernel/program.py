@@ -1,4 +1,4 @@
-"""A bundle's files in memory, and their archive for nodes.
+"""A bundle's files in memory, their archive for nodes, and which parts of lib/ it carries.
 
 They are read once: a file that changes later is never executed.
 """
@@ -109,3 +109,50 @@ def pack(files: Mapping[str, bytes]) -> bytes:
         parts.append(b"\0" * (-len(content) % _BLOCK))
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)
     return packer.compress(b"".join([*parts, b"\0" * 2 * _BLOCK])) + packer.flush()
+
+
+# ---- the parts of lib/ that only some entries use ----
+
+
+class LibPart(NamedTuple):
+    """A file or folder of lib/, carried by a bundle whose entry has the `need`."""
+
+    path: str
+    need: str
+
+
+PARTS = (
+    LibPart("agent/reaper.py", "engine none"),
+    LibPart("agent/container.py", "containers"),
+    LibPart("agent/engine.py", "containers"),
+    LibPart("agent/look.py", "look"),
+    LibPart("agent/pull.py", "containers"),
+    LibPart("agent/scratch.py", "scratch"),
+    LibPart("agent/deep.py", "deep"),
+    LibPart("loop/deep.py", "deep"),
+    LibPart("policy/bandwidth.py", "deep"),
+    LibPart("measure/", "deep"),
+    LibPart("loop/notice.py", "notifications"),
+    LibPart("loop/notify.py", "notifications"),
+)
+"""Other files are in every bundle."""
+
+SITE = {
+    "engine none": "`container: {engine: none}`",
+    "containers": "an engine (`container: {engine: docker}`)",
+    "deep": "`preflight: {deep: true}`",
+    "notifications": "`notify:`",
+    "scratch": "`container: {scratch: /a/local/folder}`",
+}
+"""Need -> its reason in the site file."""
+
+
+def needs(engine: str, *, deep: bool, notifies: bool, scratch: bool) -> dict[str, bool]:
+    return {
+        "engine none": engine == "none",
+        "containers": engine != "none",
+        "deep": deep,
+        "notifications": notifies,
+        "scratch": scratch,
+        "look": False,  # `orchestrator init` adds it
+    }

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from .events import clean, number
-from .parts import PARTS, SITE, needs
+from .program import PARTS, SITE, needs
 from .settings import Settings, rows
 
 MOST = {setting.name: setting.metadata["most"] for setting in rows() if setting.metadata["most"]}

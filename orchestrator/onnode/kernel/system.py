@@ -7,9 +7,10 @@ import os
 import re
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .files import PathLike
+if TYPE_CHECKING:
+    from .files import PathLike
 
 MAX_BYTES = 4 << 20
 """Most output of a program."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kernel.slurm_job import job_state
+from ..kernel.jobs import job_state
 from ..kernel.world import World
 from ..policy.job_state import JobEnd
 

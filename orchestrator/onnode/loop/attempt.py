@@ -17,8 +17,8 @@ from ..policy.trouble import telling_line
 from ..set.new import seed_of
 from . import storage
 from .attempt_reports import AttemptReports, HangWatch, ping_interval_s
-from .context import SetContext
 from .group import Group
+from .set_context import SetContext
 from .step import NodeDeadline, stalled_s
 
 GATE_S = 300.0
@@ -93,7 +93,7 @@ class Attempt:
             job_id=job.job_id,
             master_port=self._port(),
             nodes=list(self._ranks),
-            image_digest=self._group.choice.image,
+            image_digest=job.shared.image,
             start_ms=job.world.wall_ms(),
         )
 

@@ -311,7 +311,7 @@ class HangWatch:
 
     def remark(self) -> str:
         """Describe a run on TCP sockets despite RDMA, or without a sign of required RDMA."""
-        if self.stop_reason or not self._group.choice.rdma_expected:
+        if self.stop_reason or not self._group.comparison.rdma_expected:
             return ""
         transports = self._reports.transports
         if not transports and self._group.settings.network_rdma == "required":

@@ -1,29 +1,64 @@
-"""Checks and image of a group's nodes before a run."""
+"""Checks, comparison and image of a group's nodes before a run."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from ..kernel.events import UNIT
 from ..kernel.plural import count
 from ..kernel.records import replace as replace_file
 from ..kernel.waiting import Flow
-from ..policy.judge import judge_checks
+from ..policy.judge import Agreement, agree, judge_checks
 from ..policy.place import lacking, next_to_pull
-from ..policy.reports import OUTCOMES, Check
+from ..policy.reports import OUTCOMES, Check, NodeReport
 from ..policy.verdict import Row, table
-from .context import JobContext
-from .record import GroupRecord
+from .context import GroupRecord, JobContext
 from .step import GroupStep
+
+
+class CheckResults:
+    """The results of a job's checks, of all its groups: a node can join another group."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, Check]] = {}
+        """Node -> check -> result."""
+
+    def judge(self, node: str, checks: Sequence[Check]) -> None:
+        """Replace the results of a node, but keep those of its other failures."""
+        before = self._rows.get(node, {})
+        kept = {name: check for name, check in before.items() if name in OUTCOMES}
+        self._rows[node] = {**{check.name: check for check in checks}, **kept}
+
+    def add(self, node: str, check: Check) -> None:
+        self._rows.setdefault(node, {})[check.name] = check
+
+    def write(self, job: JobContext) -> None:
+        if not self._rows:
+            return
+        rows = [
+            Row(node, *vars(check).values())
+            for node, checks in self._rows.items()
+            for check in checks.values()
+        ]
+        try:
+            job.world.files.make_folder(job.layout.preflight, exist_ok=True)
+            path = job.layout.checks(job.job_id)
+            replace_file(path, table(rows).encode(), sync=False, files=job.world.files)
+        except OSError as error:
+            job.log(f"error: cannot write the checks: {error.strerror}")
 
 
 class GroupChecks:
     """The checks of a group's nodes. Markers are files that test the shared storage."""
 
-    def __init__(self, job: JobContext, record: GroupRecord, name: str) -> None:
+    def __init__(
+        self, job: JobContext, record: GroupRecord, name: str, results: CheckResults
+    ) -> None:
         self._job, self._record, self._name = job, record, name
+        self._results = results
         self._marker = self._text = ""
 
     @property
@@ -107,9 +142,7 @@ class GroupChecks:
         )
         self._record.note("judged", detail={"nodes": list(nodes), "failed": judged.failed})
         for node, rows in judged.rows.items():
-            before = self._job.shared.rows.get(node, {})
-            kept = {name: row for name, row in before.items() if name in OUTCOMES}
-            self._job.shared.rows[node] = {**{row.name: row for row in rows}, **kept}
+            self._results.judge(node, rows)
         for warning in judged.warnings:
             self._job.warn(warning)
         for node, reason in judged.failed.items():
@@ -120,31 +153,74 @@ class GroupChecks:
         check = Check("deep", verdict[0], ms, verdict[1], verdict[2])
         detail = (check.name, check.verdict, str(check.ms), check.text, check.remedy)
         self._record.note("deep", node, UNIT.join(detail))
-        self._keep(node, check)
+        self._results.add(node, check)
         return check
 
     def take_failure(self, node: str, kind: str, reason: str) -> None:
         names: Mapping[str, str] = {"check": "verdict", "tunables": "tunables"}
-        self._keep(node, Check(names.get(kind, "container"), "fail", 0, reason))
-
-    def _keep(self, node: str, check: Check) -> None:
-        self._job.shared.rows.setdefault(node, {})[check.name] = check
+        self._results.add(node, Check(names.get(kind, "container"), "fail", 0, reason))
 
     def write(self) -> None:
+        self._results.write(self._job)
+
+
+class NodeComparison:
+    """Compares a group's nodes with each other, and with those of the other groups."""
+
+    def __init__(self, job: JobContext, record: GroupRecord, group: int) -> None:
+        self._job, self._record, self._group = job, record, group
+        self.rdma_expected = False
+        """The ready nodes have RDMA for their runs."""
+
+    def of_waiting(self, nodes: Sequence[str]) -> str:
+        """Fail nodes unlike the others; return why the set stops, or ""."""
+        if self._job.settings.nnodes < 2 or len(nodes) < 2:
+            return ""
+        agreement = agree(self._record.state.reports, nodes, self._job.settings, None)
+        self._take_differences(agreement, replaceable=True)
+        return "" if agreement.differing else agreement.problem
+
+    def of_ready(self, nodes: Sequence[str], *, replaceable: bool) -> str:
+        """Compare all nodes of all groups; return why `nodes` cannot run, or "". If `replaceable`,
+        nodes unlike the others fail."""
         job = self._job
-        if not job.shared.rows:
-            return
-        try:
-            job.world.files.make_folder(job.layout.preflight, exist_ok=True)
-            rows = [
-                Row(node, *vars(check).values())
-                for node, checks in job.shared.rows.items()
-                for check in checks.values()
-            ]
-            path = job.layout.checks(job.job_id)
-            replace_file(path, table(rows).encode(), sync=False, files=job.world.files)
-        except OSError as error:
-            job.log(f"error: cannot write the checks: {error.strerror}")
+        agreement = agree(self._record.state.reports, nodes, job.settings, job.shared.image)
+        others = job.others(self._group)
+        if others:
+            agreement = self._include(others, nodes, agreement)
+        self.rdma_expected = agreement.rdma_expected
+        job.shared.take_image(agreement.image)
+        self._take_differences(agreement, replaceable=replaceable)
+        return agreement.problem
+
+    def _include(
+        self, others: dict[str, NodeReport], nodes: Sequence[str], agreement: Agreement
+    ) -> Agreement:
+        """Include `others`, the nodes of other groups."""
+        job = self._job
+        everyone = [node for node in job.allocation.allocated if node in others or node in nodes]
+        reports = {**self._record.state.reports, **others}
+        among_all = agree(reports, everyone, job.settings, job.shared.image)
+        differing = {node: text for node, text in among_all.differing.items() if node in nodes}
+        problem = "; ".join(f"node {node}: {text}" for node, text in differing.items())
+        if self._group in job.shared.behind:  # others have started runs and are the reference
+            problem = problem or among_all.problem
+        if not problem:  # alike, or the others have the problem
+            problem, differing = agreement.problem, agreement.differing
+        return replace(
+            agreement,
+            problem=problem,
+            differing=differing,
+            image="" if problem else agreement.image,
+            warnings=among_all.warnings or agreement.warnings,
+        )
+
+    def _take_differences(self, agreement: Agreement, *, replaceable: bool) -> None:
+        for warning in agreement.warnings:
+            self._job.warn(warning)
+        if replaceable or self._job.shared.pool:
+            for node, text in agreement.differing.items():
+                self._record.fail(node, "versions", text)
 
 
 PULL_GRACE_S = 60.0

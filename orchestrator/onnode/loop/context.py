@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from shlex import quote
-from typing import Any, Protocol
+from typing import Any
 
-from ..kernel import records
+from ..kernel.events import UNIT, Event, EventLog
 from ..kernel.layout import Layout
 from ..kernel.program import Program
-from ..kernel.records import JobRecord, RunRecord
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
-from ..policy.experiment import (
-    INSIDE,
-    FactChange,
-    changes,
-    judge_end,
-    judge_start,
-    known,
-    list_differences,
-)
-from ..policy.job_state import JobEnd, ending
-from ..policy.place import GroupState, waiting_now
+from ..policy import place
+from ..policy.queue import Queue
 from ..policy.reports import NodeReport
-from ..set.folder import Folder
 from .allocation import JobAllocation
-from .groups import SharedByGroups
 from .host import BatchHost
-from .record import GroupRecord
-from .status import JobStatus
-
-ANSWERS = 3
-"""Questions to the scheduler whether the job ends: no answer is not a no."""
-MEET_DIVISOR = 5
-"""Part of `container_start_s` for which groups await each other before their first runs: a minute
-by default. Containers' starts differ by less."""
 
 
-class JobGroup(Protocol):
-    number: int
-    record: GroupRecord
+class SharedByGroups:
+    """Runs, unassigned nodes, the image, the wait for first runs, pulls. Groups are numbers."""
+
+    def __init__(self) -> None:
+        self.queue = Queue()
+        """Of runs; its groups are at work."""
+        self.pool: list[str] = []
+        """Unassigned nodes."""
+        self.image = ""
+        """The image's identity, the same on all nodes; "" before it is known."""
+        self.behind: set[int] = set()
+        """Groups whose first runs the others did not await."""
+        self._arrived: set[int] = set()
+        """Groups that were ready for a first run, or never will be."""
+        self._pulls: dict[int, int] = {}
+        """Group -> number of pulls."""
+
+    def take_image(self, image: str) -> None:
+        """Set the image's identity; "" keeps it."""
+        self.image = image or self.image
+
+    # ---- unassigned nodes ----
+
+    def take_node(self) -> str:
+        return self.pool.pop(0)
+
+    def add_nodes(self, nodes: Iterable[str]) -> None:
+        self.pool += nodes
+
+    # ---- first runs ----
+
+    def arrive(self, group: int) -> None:
+        self._arrived.add(group)
 
     @property
-    def state(self) -> GroupState: ...
+    def awaited(self) -> set[int]:
+        """Groups not yet ready for the first time."""
+        return self.queue.groups - self._arrived
 
-    @property
-    def is_at_work(self) -> bool: ...
+    def leave_behind(self) -> None:
+        """Stop waiting for the missing groups."""
+        self.behind |= self.awaited
+
+    def is_reference(self, other: int, group: int) -> bool:
+        """Return whether `group` must be like `other`."""
+        return other != group and not {other, group} <= self.behind
+
+    # ---- pulls ----
+
+    def pulls_of_others(self, group: int) -> int:
+        return sum(count for other, count in self._pulls.items() if other != group)
+
+    def set_pulls(self, group: int, count: int) -> None:
+        self._pulls[group] = count
+
+    def end_pulls(self, group: int) -> None:
+        self._pulls.pop(group, None)
 
 
 class JobContext:
@@ -127,269 +152,48 @@ class JobContext:
             self.world.files.append(path, f"{text}\n".encode("utf-8", "replace"))
 
 
-class SetContext(JobContext):
-    """A job of a set, which keeps its record."""
+class GroupRecord:
+    """A group's events: node messages, and decisions of the loop."""
 
-    def __init__(
-        self,
-        program: Program,
-        settings: Settings,
-        allocation: JobAllocation,
-        folder: Folder,
-        world: BatchHost,
-    ) -> None:
-        super().__init__(program, settings, folder.layout, world)
-        self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
-        self.status = JobStatus(world.wall_ms())
-        self.groups: Sequence[JobGroup] = ()
-        self.unique: frozenset[str] = frozenset()
-        """The runs' variables that differ per job."""
-        self.end_reason = ""
-        self.unexplained: list[str] = []
-        """Signals to end that the scheduler has not explained."""
+    def __init__(self, events: EventLog) -> None:
+        self.events = events
+        self.state = place.GroupState()
+        self.last = 0, 0
+        """Run and attempt."""
 
-    @property
-    def has_spares(self) -> bool:
-        return len(self.allocation.allocated) > self.settings.nnodes
+    def start_attempt(self, run: int, attempt: int) -> None:
+        self.last = run, attempt
 
-    @property
-    def port_base(self) -> int:
-        return int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
+    def note(
+        self, word: str, node: str = "", detail: str | dict[str, Any] = "", source: str = "loop"
+    ) -> Event:
+        """Record an event and apply it to the state."""
+        event = self.events.append(source, word, node, detail)
+        place.apply(self.state, event)
+        return event
 
-    @property
-    def resume_command(self) -> str:
-        return f"orchestrator resume {quote(str(self.layout.root.name))}"
+    def note_with_attempt(self, word: str, node: str, kind: str, reason: str) -> None:
+        self.note(word, node, UNIT.join((kind, reason, *map(str, self.last))))
 
-    def take_program(self, program: Program) -> None:
-        self.program = program
+    def fail(self, node: str, kind: str, reason: str) -> None:
+        if node not in self.state.failed:
+            self.note("fail", node, f"{kind}{UNIT}{reason}")
 
-    def environment_file(self) -> None:
-        """Write the runs' environment. Raises SettingsError, OSError."""
-        files, layout = self.world.files, self.layout
-        text, self.unique = self.world.config(self.program, self.settings, self.folder.record.nexp)
-        records.replace(layout.environment, text, files=files)
-        sha256 = self.take_environment(text)
-        # Each job keeps its own, with its unique values.
-        kept = gzip.compress(text, mtime=0)
-        path = layout.job_environment(self.job_id, self.allocation.restart)
-        records.replace(path, kept, files=files)
-        entry = {
-            "job_id": self.job_id,
-            "restart": self.allocation.restart,
-            "environment": sha256,
-            "edited": self.status.edited,
-            "program": self.program.sha256,
-        }
-        self.folder.record_that(("job", entry))
-
-    # ---- groups side by side ----
-
-    def form_groups(self, groups: Sequence[JobGroup]) -> None:
-        self.groups = groups
-
-    @property
-    def active(self) -> list[JobGroup]:
-        """The groups that still work."""
-        return [group for group in self.groups if group.number not in self.shared.left]
-
-    def arrive(self, group: int) -> None:
-        """Let the other groups start: `group` is ready, or never will be."""
-        self.shared.arrive(group)
-        self.reactor.wake()
-
-    def meet(self, group: int) -> Flow:
-        """Await the other groups' first nodes, within a limit: later nodes must be like those of
-        the first runs."""
-        self.arrive(group)
-        deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
-        while self.shared.awaits_groups and not self.end_state:
-            if self.world.now() >= deadline:
-                self.shared.leave_behind()
-                return
-            yield deadline
-
-    def others(self, group: int) -> dict[str, NodeReport]:
-        """Return the reports of ready nodes to compare with."""
-        reports = {}
-        for other in self.active:
-            if not self.shared.is_reference(other.number, group):
-                continue
-            for node in other.state.workers:
-                report = other.state.reports.get(node)
-                if report is not None and "ready" in report.messages:
-                    reports[node] = report
-        return reports
-
-    # ---- one experiment ----
-
-    def compare_with_runs(
-        self, facts: Mapping[str, Mapping[str, str]], note: Callable[[dict[str, Any]], object]
-    ) -> str:
-        """Raises OSError."""
-        before = known(self.folder.start_facts())
-        policy = self.settings.changes
-        verdict = judge_start(facts, before, policy)
-        if not (verdict.problem or verdict.warnings):
-            return ""
-        nodes = list(facts)
-        note({"nodes": nodes, "known": before, "changes": policy, **verdict._asdict()})
-        detail = self._list_changes(changes(facts, before))
-        if verdict.problem:
-            hint = f"`{self.resume_command} --allow-changes` runs all the same"
-            return f"{verdict.problem}{detail} ({hint})"
-        texts = [verdict.warnings[0] + detail, *verdict.warnings[1:]]
-        for warning in texts:
-            self.warn(warning)
-        self.record_change(texts)
-        return ""
-
-    def _list_changes(self, differences: Sequence[FactChange]) -> str:
-        """Return changes in containers, as the end of a sentence."""
-        inside = [change for change in differences if change.field.startswith(INSIDE)]
-        texts = [
-            self._list_differences(change.field, change.before, change.value) for change in inside
-        ]
-        return "".join(f": {text}" for text in dict.fromkeys(filter(None, texts)))
-
-    def compare_after(self, state: RunRecord, inside: Mapping[str, Mapping[str, str]]) -> str:
-        """Compare containers at a run's end with earlier runs; return the difference, or "". Raises
-        OSError."""
-        runs = self.folder.start_facts(inside=True)
-        before = known(facts for facts in runs if facts[0] != state.run)
-        text = judge_end(state.run, inside, before, self._list_differences)
-        if text:
-            self.warn(text)
-            self.record_change([text], state.run, state.attempt)
-        return text
-
-    def _list_differences(self, field: str, old: str, new: str) -> str:
-        """ "" if a list is missing."""
-        files, part = self.world.files, field[len(INSIDE) :]
-        try:
-            before, after = (files.read_bytes(self.layout.inside(part, sha)) for sha in (old, new))
-        except OSError:
-            return ""
-        return list_differences(before.decode("utf-8", "replace"), after.decode("utf-8", "replace"))
-
-    def record_change(self, texts: Sequence[str], run: int = 0, attempt: int = 0) -> None:
-        """Put changes of the experiment into the ledger. Raises OSError."""
-        about = {"job_id": self.job_id, "run": run, "attempt": attempt, "texts": list(texts)}
-        self.folder.record_that(("change", about), once=True)
-
-    # ---- the job's record ----
-
-    def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record, unless another job has the set."""
-        status, path = self.status, self.layout.job(self.job_id)
-        status.update(state, reason)
-        if not self.folder.is_mine:
-            return self.folder.is_lost
-        is_final = status.state in JobRecord.FINAL
-        try:
-            record = self._job_record(is_final=is_final)
-            records.write(record, path, sync=is_final, files=self.world.files)
-        except OSError as error:
-            text = f"error: cannot write {path}: {error.strerror}"
-            if status.fail_to_write(text):
-                self.log(text)
-            return False
-        status.fail_to_write("")
-        return True
-
-    def _job_record(self, *, is_final: bool) -> JobRecord:
-        status, now_ms = self.status, self.world.wall_ms()
-        states = [group.state for group in self.active]
-        planned = self.allocation.allocated[: self.settings.nnodes * max(1, len(states))]
-        workers = [node for state in states for node in state.workers]
-        waiting = [node for state in states for node in waiting_now(state)]
-        groups = [_group_entry(group) for group in self.active]
-        return JobRecord(
-            job_id=self.job_id,
-            state=status.state,
-            reason=status.reason,
-            host=self.world.host,
-            pid=self.world.pid,
-            started_ms=status.started_ms,
-            updated_ms=now_ms,
-            ended_ms=now_ms if is_final else 0,
-            nodes=workers or list(planned),
-            run=status.run,
-            attempt=status.attempt,
-            image_digest=self.shared.image,
-            engine=self.settings.engine,
-            spares=[*waiting, *self.shared.pool],
-            set_aside=status.excluded,
-            warnings=status.warnings,
-            groups=groups if self.shared.side_by_side and not is_final else [],
-            ledger=self.folder.head,
-            edited=status.edited,
-        )
-
-    def warn(self, text: str) -> None:
-        if self.status.warn(text):
-            self.log(f"WARNING: {text}")
-
-    def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
-        self.log(f"node {node} is excluded: {reason}")
-        entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
-        self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
-
-    # ---- the end of the job ----
-
-    def is_ending(self) -> bool:
-        """Return whether the set closes, also by a signal since the last wait."""
-        self.reactor.notice()
-        self.take_signals()
-        return bool(self.end_state)
-
-    def take_signals(self) -> None:
-        """The first signals close the set."""
-        if self.reactor.signals and not self.end_state:
-            self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
-            # First: time may not suffice for the scheduler's answer.
-            self._end_as(*ending(self.unexplained, JobEnd()))
-            self.ask_why()
-
-    def check_for_end(self) -> bool | None:
-        """Also ask the scheduler, which may signal other processes first."""
-        if self.is_ending():
-            return True
-        answers = (self.allocation.job_end() for _ in range(ANSWERS))
-        end = next((end for end in answers if end is not None), None)
-        if end is not None and end.is_ended:
-            self._explain([], end)
-        return bool(self.end_state) if end is not None or self.end_state else None
-
-    def ask_why(self) -> None:
-        """Ask the scheduler why the job ends, until it answers."""
-        if not self.unexplained:
+    def lose(self, node: str, reason: str, kind: str = "silent") -> None:
+        """Record that a node is silent and failed, unless it sent `left`. Its agent may still
+        run."""
+        report = self.state.reports.get(node)
+        if report is None or "left" in report.messages or node in self.state.silent:
             return
-        end = self.allocation.job_end()
-        self._explain(self.unexplained, end or JobEnd())
-        if end is not None:
-            self.unexplained = []
+        self.note("silent", node)
+        self.fail(node, kind, reason)
 
-    def _explain(self, signals: list[str], end: JobEnd) -> None:
-        state, reason = ending(signals, end)
-        if (state, reason) != (self.end_state, self.end_reason):
-            self._end_as(state, reason)
-        decision = {"signals": signals, "told": end.text, "state": state, "reason": reason}
-        for group in self.groups[:1]:
-            group.record.note("ending", detail=decision)
+    def is_gone(self, node: str) -> bool:
+        """Nothing more can come from the node in this step."""
+        return node in self.state.silent or "left" in self.state.reports[node].messages
 
-    def close(self, state: str, reason: str = "") -> None:
-        """Start nothing more. An earlier end keeps its state and reason."""
-        self.end_state = self.end_state or state
-        self.end_reason = self.end_reason or reason
+    def still_there(self, nodes: Iterable[str]) -> list[str]:
+        return [node for node in nodes if not self.is_gone(node)]
 
-    def _end_as(self, state: str, reason: str) -> None:
-        self.end_state, self.end_reason = state, reason
-        self.log(f"{reason}: closing the set; `{self.resume_command}` continues")
-        # First: time may not suffice for more.
-        if self.status.state:
-            self.write(state, reason)
-
-
-def _group_entry(group: JobGroup) -> dict[str, Any]:
-    run, attempt = group.record.last if group.is_at_work else (0, 0)
-    return {"nodes": group.state.workers, "run": run, "attempt": attempt}
+    def has_failed(self, nodes: Iterable[str]) -> bool:
+        return any(node in self.state.failed for node in nodes)

@@ -1,4 +1,4 @@
-"""A group's nodes during the job: made ready, renewed, released."""
+"""A group's nodes during the job: chosen, made ready, renewed, excluded, released."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import agree_on_facts
 from ..policy.place import GroupState
-from .checks import GroupChecks, Pulls
-from .choice import GroupChoice
-from .context import JobContext
-from .record import GroupRecord
+from .checks import CheckResults, GroupChecks, NodeComparison, Pulls
+from .context import GroupRecord, JobContext
 from .step import GroupStep, NodeDeadline
 
 
@@ -28,19 +26,23 @@ class Group:
         allocated: Sequence[str],
         events: EventLog,
         number: int = 1,
+        results: CheckResults | None = None,
     ) -> None:
+        """`results`: of all groups' checks; without other groups a new one."""
         self.job, self.settings, self.number = job, job.settings, number
         self.name = group_name(job.job_id, number)
         self.record = GroupRecord(events)
         self.step = GroupStep(job, self.record, allocated)
-        self.checks = GroupChecks(job, self.record, self.name)
-        self.choice = GroupChoice(job, self.record, self.step, self.checks, number)
+        self.checks = GroupChecks(job, self.record, self.name, results or CheckResults())
+        self.comparison = NodeComparison(job, self.record, number)
         self.pulls = Pulls(job, self.record, self.step, number)
         self.problem = ""
         """Why the nodes are not ready."""
         self.too_few = False
         self._retries = 0
         """Remaining starts without a newly excluded node."""
+        self._ranks_follow = False
+        """Ranks follow the checks: until the nodes are ready, others can replace them."""
         settings = {**vars(self.settings), "data": {}}  # decisions need no folders
         del settings["side_by_side"]  # a group decides for itself
         need = self.settings.nnodes
@@ -64,8 +66,8 @@ class Group:
         """
         self._retries = 1
         while True:
-            self.choice.update_lost()
-            self.choice.reinforce()
+            self._update_lost()
+            self._reinforce()
             nodes = place.candidates(self.state)
             if isinstance(nodes, place.Pause):
                 self.too_few, self.problem = True, nodes.reason
@@ -95,9 +97,12 @@ class Group:
         self.problem = ""
         detail = {"generation": self.state.orders.generation + 1, "nodes": list(nodes)}
         self.record.note("hold", detail=detail)
-        self.choice.begin(nodes, deep=deep)
+        # Otherwise each node has a rank from the start.
+        self._ranks_follow = deep or len(nodes) > self.settings.nnodes
+        if not self._ranks_follow:
+            self._use(nodes)
         self.start(nodes, "hold")
-        if self.choice.is_open and not (yield from self._choose(nodes, first, deep)):
+        if self._ranks_follow and not (yield from self._choose(nodes, first, deep)):
             return False
         return (yield from self._get_ready(nodes))
 
@@ -116,7 +121,7 @@ class Group:
             "ORCH_JOB_ID": job.job_id,
             "ORCH_GENERATION": str(self.state.orders.generation),
             "ORCH_GROUP": self.name,
-            "ORCH_CHOOSE": "1" if self.choice.is_open else "0",
+            "ORCH_CHOOSE": "1" if self._ranks_follow else "0",
             "ORCH_NODES": " ".join(ranks),
             "MASTER_ADDR": master,
             # The first node has no route to itself.
@@ -142,7 +147,7 @@ class Group:
                 for node in silent:
                     self.record.fail(node, "silent", f"no word within {limit_s} s")
             elif not self.step.is_alive:
-                self.choice.update_lost()  # no step starts on a removed node
+                self._update_lost()  # no step starts on a removed node
                 last = self.step.complaints.last_lines
                 reason = f"the step ended without a word from {fold(silent)}: {last}"
                 self.problem = (
@@ -164,12 +169,12 @@ class Group:
         if not (yield from self.wait_for("waits", nodes)):
             return False
         yield from self.checks.judging(nodes)
-        self.problem = self.choice.compare_waiting(self.choice.unfailed(nodes))
+        self.problem = self.comparison.of_waiting(self._unfailed(nodes))
         if self.problem:
             return False
-        if deep and not (yield from self.choice.measure(self.choice.unfailed(nodes))):
+        if deep and not (yield from self._measure(self._unfailed(nodes))):
             return False
-        is_placed = self.choice.use(nodes, first=first, send=True)
+        is_placed = self._use(nodes, first=first, send=True)
         if is_placed and (not self.state.failed or self._exclude_failed() or self.job.end_state):
             return True
         self.problem = place.describe_failures(self.state, nodes)
@@ -183,15 +188,15 @@ class Group:
                 return False
             if not self.record.has_failed(workers):
                 yield from self.job.meet(self.number)
-                self.problem = self.choice.compare_ready(workers)
+                self.problem = self.comparison.of_ready(workers, replaceable=self._ranks_follow)
                 if not self.problem:
                     break
                 if not self.record.has_failed(workers):
                     return False  # no replacement, or no single node to blame
             self.problem = place.describe_failures(self.state, nodes)
-            if not self.choice.is_open:
+            if not self._ranks_follow:
                 return False
-            if not self._exclude_failed() or not self.choice.use(nodes, send=True):
+            if not self._exclude_failed() or not self._use(nodes, send=True):
                 return False
             self.problem = ""
         self.checks.write()
@@ -206,7 +211,7 @@ class Group:
         """Also judge nodes not yet judged."""
         if not (yield from self.wait_for("ready", workers)):
             return False
-        if self.choice.is_open:
+        if self._ranks_follow:
             return True
         if self.checks.are_wanted and not (yield from self.wait_for("checked", workers)):
             return False
@@ -241,8 +246,107 @@ class Group:
         """Return (node or *, field, value)."""
         return agree_on_facts(self.state.reports, nodes, self.settings).rows
 
+    # ---- choosing nodes ----
+
+    def _update_lost(self) -> None:
+        state, source = self.state, self.job.allocation.name
+        lost = self.job.allocation.lost(state.allocated)
+        if lost is None:
+            return
+        for node in state.allocated:
+            if node in lost and state.lost.get(node) != lost[node]:
+                self.record.note("lost", node, lost[node], source)
+            elif node in state.lost and node not in lost:
+                self.record.note("back", node, source=source)
+
+    def _reinforce(self) -> None:
+        """Take unassigned nodes if there are too few here."""
+        shared = self.job.shared
+        while shared.pool and len(place.healthy(self.state)) < self.settings.nnodes:
+            node = shared.take_node()
+            self.step.add_node(node)
+            self.record.note("joined", node)
+            self._update_lost()
+
+    def _unfailed(self, nodes: Sequence[str]) -> list[str]:
+        return [node for node in nodes if node not in self.state.failed]
+
+    def _use(self, nodes: Sequence[str], *, first: bool = False, send: bool = False) -> bool:
+        """Assign the ranks, and `send` them to the nodes; False with too few nodes."""
+        placement = place.choose(self.state, nodes, first=first)
+        if placement is None:
+            return False
+        ranks = placement.ranks
+        for old, new in zip(self.state.ranks, ranks):
+            if old and old != new:
+                self.job.log(f"node {new} takes the place of node {old}")
+        placed = {**place.as_json(placement), "from": list(nodes), "first": first}
+        self.record.note("placed", detail=placed)
+        if send:
+            self.step.send({"do": "use", "nodes": list(ranks)})
+            if placement.waiting:
+                waiting = " ".join(placement.waiting)
+                self.job.log(f"nodes {' '.join(ranks)}; waiting: {waiting}")
+        self.job.write()
+        return True
+
+    def _measure(self, nodes: Sequence[str]) -> Flow:
+        """Slow nodes are the last choice. Value: False if the set is ending."""
+        job, settings = self.job, self.settings
+        if "deep" in settings.preflight_skip or not nodes:
+            return True
+        from .deep import measure  # only some bundles have it
+
+        verdict = yield from measure(job, nodes, job.layout.bandwidth(self.name))
+        if job.end_state:
+            return False
+        job.log(f"deep: {verdict.summary}")
+        checks = {
+            node: self.checks.take_deep(node, row, verdict.ms) for node, row in verdict.rows.items()
+        }
+        fast = [node for node in nodes if node not in verdict.slow]
+        only_warns = "deep" in settings.preflight_warn or len(fast) < settings.nnodes
+        for node in verdict.slow:
+            self.record.note("slow", node)
+            reason = f"check deep: {checks[node].sentence}"
+            if only_warns:
+                job.warn(f"{reason} ({node})")
+            else:
+                self.blame(node, "deep", reason)
+        return True
+
+    # ---- excluding nodes ----
+
     def _exclude_failed(self) -> bool:
-        return self.choice.exclude_failed(may_retry=self._retries > 0)
+        """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
+        answer, nodes that it may have ended get another try if one is left."""
+        is_ending = self.job.check_for_end()
+        may_retry = is_ending is None and self._retries > 0
+        if is_ending or (may_retry and place.may_be_ended(self.state)):
+            return False
+        for node, (kind, reason) in list(self.state.failed.items()):
+            if node not in self.state.excluded:
+                self.record.note_with_attempt("aside", node, kind, reason)
+                self.job.exclude(node, kind, reason, self.record.last)
+                self.checks.take_failure(node, kind, reason)
+        self.job.write()
+        return True
+
+    def blame(self, node: str, kind: str, reason: str) -> bool:
+        """Use a node only if too few others are left; return whether its attempt does not count.
+
+        Without spares nothing is recorded: all nodes are needed.
+        """
+        if not self.job.has_spares:
+            return False
+        if node not in self.state.blamed:
+            self.job.exclude(node, kind, reason, self.record.last)
+        self.record.note_with_attempt("blamed", node, kind, reason)
+        self._reinforce()
+        if not place.is_free(self.state, node):
+            return False
+        self.record.note("free", node)
+        return True
 
     # ---- after an attempt ----
 

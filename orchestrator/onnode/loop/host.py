@@ -22,7 +22,7 @@ from ..kernel.program import Program
 from ..kernel.settings import Settings
 from ..kernel.waiting import Lines, Waiting, end_session
 from ..kernel.world import World, log
-from ..set.sharing import umask_for
+from ..set.new import umask_for
 from .slurm import Senders, Take, has_labels
 
 T = TypeVar("T")

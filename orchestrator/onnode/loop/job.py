@@ -21,9 +21,10 @@ from ..set.settle import settle
 from . import storage
 from .allocation import OtherCopy
 from .attempt import Attempt
-from .context import SetContext
+from .checks import CheckResults
 from .group import Group
 from .host import BatchHost
+from .set_context import SetContext
 from .slurm import job_nodes
 
 if TYPE_CHECKING:
@@ -74,14 +75,16 @@ def _time(seconds: float) -> str:
 class SetJob:
     """Does the missing runs of a set on the nodes of a job."""
 
-    queue: Queue
     out_of_time = ""
     """Why no more runs start."""
 
     def __init__(self, job: SetContext) -> None:
         self._job = job
-        self.groups: list[Group] = []
         self.notices = self._open_notices()
+
+    @property
+    def queue(self) -> Queue:
+        return self._job.shared.queue
 
     def _open_notices(self) -> Notices | None:
         job = self._job
@@ -110,7 +113,7 @@ class SetJob:
     def _flow(self) -> Flow:
         """Value: the job's state and reason."""
         job = self._job
-        problems = yield from together([self._work_on(group) for group in self.groups])
+        problems = yield from together([self._work_on(group) for group in job.groups])
         # A signal may follow the last run.
         if job.end_state and job.folder.missing():
             job.ask_why()
@@ -161,26 +164,11 @@ class SetJob:
     def _prepare_set(self) -> None:
         """Raises SettingsError, FolderError, OSError."""
         job = self._job
-        self._verify_bundle()
+        job.verify_bundle()
         settle(job.folder)
         job.environment_file()
         self._divide()
         job.write("starting")
-
-    def _verify_bundle(self) -> None:
-        job = self._job
-        kept = job.environment.get("ORCH_BUNDLE_SHA256", "")
-        edited, program = job.folder.verify_bundle(kept)
-        job.status.edit(edited)
-        if not job.program.archive:  # started by hand, perhaps from another bundle
-            job.take_program(job.folder.carry(program))
-        elif job.program.files != program.files:
-            raise FolderError(
-                "the bundle was edited since this job was submitted; `orchestrator resume` submits "
-                "it anew"
-            )
-        if edited:
-            job.warn(f"the bundle was edited since it was declared: {', '.join(edited[:8])}")
 
     def _divide(self) -> None:
         """Form groups (at most as many as missing runs) and their queue."""
@@ -189,19 +177,17 @@ class SetJob:
         allocated = job.allocation.allocated
         most = min(job.settings.side_by_side, len(missing))
         groups, pool = place.groups(allocated, need, most)
-        numbers = list(range(1, len(groups) + 1))
-        job.shared.divide(numbers, pool)
-        self.queue = Queue()
-        for number, nodes in zip(numbers, groups):
+        job.shared.add_nodes(pool)
+        results = CheckResults()
+        for number, nodes in enumerate(groups, 1):
             events = EventLog(job.layout.events(group_name(job.job_id, number)), job.world)
-            self.groups.append(Group(job, nodes, events, number))
-        job.form_groups(self.groups)
-        attempts = job.settings.max_attempts
+            job.groups.append(Group(job, nodes, events, number, results))
+        numbers, attempts = [group.number for group in job.groups], job.settings.max_attempts
         self._turn("runs", missing=missing, most=attempts, groups=numbers)
         spare = len(allocated) - need * len(groups)
         nexp = job.folder.record.nexp
         text = f"set {job.layout.root}: {count(nexp, 'run')} on {count(need, 'node')}"
-        text += f", {len(groups)} side by side" if job.shared.side_by_side else ""
+        text += f", {len(groups)} side by side" if len(groups) > 1 else ""
         text += f", {spare} to spare" if spare else ""
         job.log(text)
 
@@ -214,7 +200,7 @@ class SetJob:
     def _stopped(self) -> str:
         """Return the state of a set that cannot continue here: failed if this job started no
         attempt, and another allocation could continue nothing (results, used spares)."""
-        used_up = any(group.too_few for group in self.groups) and self._job.has_spares
+        used_up = any(group.too_few for group in self._job.groups) and self._job.has_spares
         continues = self._job.status.run or used_up or self._job.folder.has_results()
         return "paused" if continues else "failed"
 
@@ -222,8 +208,8 @@ class SetJob:
         job = self._job
         job.close("closing")
         try:
-            yield from together([group.release() for group in self.groups])
-            for group in self.groups:
+            yield from together([group.release() for group in job.groups])
+            for group in job.groups:
                 group.checks.remove_markers()
         finally:
             job.status.clear_reason()
@@ -271,7 +257,7 @@ class SetJob:
 
     def _turn(self, word: str, **about: object) -> None:
         """Record and apply a change of the queue."""
-        apply(self.queue, self.groups[0].record.note(word, detail=about))
+        apply(self.queue, self._job.groups[0].record.note(word, detail=about))
 
     def _prepare_run(self, group: Group, *, used: bool) -> Flow:
         """Value: why no run starts, or "".
@@ -321,7 +307,7 @@ class SetJob:
         """Return why the group stops, or ""."""
         self._job.log(f"run {run} attempt {group.record.last[1]} failed: {outcome.reason}")
         self._job.reactor.wake()  # perhaps for another group
-        blamed = [group.choice.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
+        blamed = [group.blame(node, kind, reason) for node, kind, reason in outcome.blamed]
         # With a fresh node, the attempt does not count.
         has_fresh_node = any(blamed)
         if hopeless and not has_fresh_node:
@@ -352,7 +338,6 @@ class SetJob:
         job.warn(f"no more runs on {' '.join(nodes)}: {problem}")
         yield from group.release()
         group.checks.remove_markers()
-        job.shared.leave(group.number)
         if group.too_few:
             job.shared.add_nodes(place.healthy(group.state))
         job.write()
@@ -363,7 +348,7 @@ class SetJob:
         """A failure never stops a set."""
         try:
             decision = self.notices.check(state, reason) if self.notices else None
-            if decision and self.groups:
-                self.groups[0].record.note("notify", detail=decision)
+            if decision and self._job.groups:
+                self._job.groups[0].record.note("notify", detail=decision)
         except Exception as error:  # the set is worth more
             self._job.log(f"notify: {error!r}")

@@ -12,10 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..kernel.events import MAX_WORD_BYTES, number
+from ..kernel.jobs import (
+    ENDED_STATES,
+    JOB_ID,
+    JOB_NODELIST,
+    NNODES,
+    NODEID,
+    NODENAME,
+    UNKNOWN_JOB,
+    comment,
+)
 from ..kernel.node_names import fold
 from ..kernel.plural import count
 from ..kernel.settings import Settings
-from ..kernel.slurm_job import ENDED_STATES, UNKNOWN_JOB, comment
 from ..kernel.world import World
 from ..policy.job_state import PREEMPTED, TIME_LIMIT, JobEnd
 from ..set.ledger import MARK
@@ -88,14 +97,14 @@ def job_nodes(
 
 def allocation_or_host(environment: dict[str, str], count: int, world: World) -> JobAllocation:
     """Return the surrounding allocation, or `count` nodes on this host."""
-    if environment.get("SLURM_JOB_ID"):
+    if environment.get(JOB_ID):
         return SlurmAllocation(environment, world)
     return _host_nodes(environment, count, world)
 
 
 def _host_nodes(environment: dict[str, str], count: int, world: World) -> LocalAllocation:
     """Remove a surrounding allocation's variables: runs get their own."""
-    for name in ("SLURM_NODEID", "SLURM_NNODES", "SLURM_JOB_ID", "SLURMD_NODENAME"):
+    for name in (NODEID, NNODES, JOB_ID, NODENAME):
         environment.pop(name, None)
     return LocalAllocation(environment, count, world)
 
@@ -107,20 +116,20 @@ class SlurmAllocation(JobAllocation):
     def __init__(self, environment: dict[str, str], world: World) -> None:
         """Raises LookupError outside of an allocation."""
         self.world = world
-        if not environment.get("SLURM_JOB_ID"):
+        if not environment.get(JOB_ID):
             raise LookupError(
                 "this is not inside a Slurm allocation; "
                 "use: sbatch job.sh (or run_with_docker.sh on one node)"
             )
-        self.job_id = environment["SLURM_JOB_ID"]
+        self.job_id = environment[JOB_ID]
         self.cluster = environment.get("SLURM_CLUSTER_NAME", "")
         self.restart = number(environment.get("SLURM_RESTART_COUNT", ""), 6) or 0
-        node_list = environment.get("SLURM_JOB_NODELIST", "")
+        node_list = environment.get(JOB_NODELIST, "")
         status, names = world.ask(["scontrol", "show", "hostnames", node_list], 60)
         if status < 0 or status == 127:
             raise LookupError(f"scontrol show hostnames: {names or 'no answer within 60 s'}")
         self.allocated = names.split()
-        self._here = environment.get("SLURMD_NODENAME", "")
+        self._here = environment.get(NODENAME, "")
         self._removed: set[str] = set()
         for name in _NOT_FOR_STEPS:
             environment.pop(name, None)
@@ -222,10 +231,10 @@ def first_copy(environment: Mapping[str, str], allocated: Sequence[str]) -> str:
     step of one node SLURM_NODEID is 0, whatever the node's name.
     """
     first = allocated[0] if allocated else "node 0"
-    given = environment.get("SLURM_NODEID", "")
+    given = environment.get(NODEID, "")
     if given:
         return first if number(given, 6) else ""
-    here = environment.get("SLURMD_NODENAME", "")
+    here = environment.get(NODENAME, "")
     return first if here in allocated[1:] else ""
 
 

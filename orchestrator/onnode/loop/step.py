@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
 from ..kernel.waiting import Flow
-from .context import JobContext
+from .context import GroupRecord, JobContext
 from .host import JobStep, StepProcesses
-from .record import GroupRecord
 from .slurm import step_message
 
 MAX_COMPLAINTS = 64 << 10

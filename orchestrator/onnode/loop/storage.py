@@ -10,7 +10,7 @@ from ..kernel.files import AWAY
 from ..kernel.records import RunRecord
 from ..kernel.waiting import Flow
 from ..set.folder import FolderError
-from .context import SetContext
+from .set_context import SetContext
 
 RETRY_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}

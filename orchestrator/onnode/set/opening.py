@@ -18,10 +18,10 @@ from ..kernel.settings import Settings
 from ..kernel.walk import SetWalk
 from ..kernel.world import World
 from . import bundle as bundle_files
-from . import ledger, sharing
+from . import ledger
 from .folder import BUNDLE_COPY, Folder, FolderError, TakingJob
 from .lease import HeldError
-from .new import largest_root, new_set, new_set_id
+from .new import give, largest_root, new_set, new_set_id, show
 
 _SAME = (
     "system",
@@ -78,7 +78,7 @@ def _make_folders(root: Path, group: str, world: World) -> Layout:
     files, layout = world.files, Layout(root)
     if group and not files.exists(root):
         files.make_folder(root, parents=True)
-        sharing.give(root, group)
+        give(root, group)
     for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
         files.make_folder(folder, parents=True, exist_ok=True)
     return Layout(Path(files.real_path(root)))
@@ -180,7 +180,7 @@ def _copy(bundle: str, layout: Layout, group: str, world: World) -> None:
     try:
         world.files.copy_tree(bundle, temporary)  # whatever a group can change, it can execute
         if group:
-            sharing.show(temporary, group)
+            show(temporary, group)
         world.files.rename(temporary, layout.bundle)
     except OSError:
         world.files.remove_tree(temporary)

@@ -1,12 +1,20 @@
-"""A job in Slurm: its state, comment, end and node."""
+"""A job: its state with or without Slurm; Slurm's variables, states and messages about it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from .system import ask, process_start
 
+JOB_ID, JOB_NODELIST, JOB_END_TIME = "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_END_TIME"
+"""Variables of a job. Its end in Unix seconds."""
+NODENAME = "SLURMD_NODENAME"
+"""The variable of a step's node."""
+NNODES, NODEID = "SLURM_NNODES", "SLURM_NODEID"
+NTASKS, NTASKS_PER_NODE = "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"
+PROCID, LOCALID = "SLURM_PROCID", "SLURM_LOCALID"
+"""Variables of a task, which images read."""
 UNKNOWN_JOB = "Invalid job id"
 """In replies of squeue and scontrol about a forgotten job."""
 ENDED_STATES = frozenset(
@@ -37,17 +45,6 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
     if status == 0:
         return text.strip()
     return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"
-
-
-def job_end_s(environment: Mapping[str, str]) -> int | None:
-    """Return the end of the job in Unix seconds; None if unknown."""
-    end = environment.get("SLURM_JOB_END_TIME", "")
-    return int(end) if re.fullmatch("[0-9]{1,15}", end) else None
-
-
-def step_node(environment: Mapping[str, str]) -> str:
-    """Return the node of the step, or ""."""
-    return environment.get("SLURMD_NODENAME", "")
 
 
 def comment(shown: str) -> str:
