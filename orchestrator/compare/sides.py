@@ -103,7 +103,7 @@ def _folder(directory: str, ruleset: str) -> Side:
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     counted = [run for run in score.runs if run.use == "counted"]
-    settings = _logged(read_log(counted[0].path)) if counted else {}
+    settings = _logged(read_log(counted[0].path, source.inside)) if counted else {}
     return Side(
         name=str(source.described.get("set_id") or _short(source.directory)),
         kind="set" if source.is_set else "logs",

@@ -110,6 +110,7 @@ def edited(evidence: SetEvidence) -> list[str]:
 def _sha256(evidence: SetEvidence, name: str) -> str:
     """Return a file's hash, "" if unreadable: `places` has noted that."""
     try:
-        return hashlib.sha256(read_bytes(evidence.layout.bundle / name)).hexdigest()
+        content = evidence.findings.inside.read_bytes(evidence.layout.bundle / name)
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         return ""
