@@ -75,8 +75,8 @@ def _scripts(evidence: SetEvidence) -> list[str]:
 
 def evaluated(evidence: SetEvidence) -> dict[str, str]:
     """Return the values in a set's environment.sh; {} without the file."""
-    text = evidence.findings.text(evidence.layout.environment, LARGEST)
-    return {name: shown(value) for name, value in declared(text).items()}
+    content = evidence.findings.walk.content(evidence.layout.environment, MAX_BYTES)
+    return {name: shown(value) for name, value in declared(content).items()}
 
 
 def places(evidence: SetEvidence) -> dict[str, str]:

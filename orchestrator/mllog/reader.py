@@ -17,7 +17,7 @@ from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
-from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, StartStop
+from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, START, STOP, StartStop
 from orchestrator.onnode.kernel.walk import ANY
 
 TYPE_CHECKING = False
@@ -35,15 +35,14 @@ MANY = 400
 # The referee's RCP test searches the text of every record for these words, whatever its key.
 EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
 _WORDS = (
-    (b"eval_accuracy", EVALUATION),
-    (b"eval_error", EVALUATION),
-    (b"run_stop", RUN_STOP),
+    *((key.encode(), EVALUATION) for key in EVALUATIONS),
+    (STOP.encode(), RUN_STOP),
     (b"global_batch_size", BATCH_SIZE),
     (b"submission_benchmark", BENCHMARK),
 )
 
 # Measured values never repeat.
-_MEASURED = ("eval_accuracy", "eval_error", "seed", "tracked_stats", "train_loss")
+_MEASURED = (*EVALUATIONS, "seed", *SKIPPED_KEYS)
 
 # Joins a block's records into one JSON array. A text that closes the array early or runs into the
 # next record cannot keep the separators in place, which is checked.
@@ -154,8 +153,8 @@ class Log:
     def evaluations(self) -> list[tuple[float, Any, Any]]:
         """Return (time, samples_count or epoch_num, value) of every evaluation, in file order."""
         points = []
-        wanted = self.with_key("eval_accuracy")
-        if "eval_error" in self.by_key:
+        wanted = [record for key in EVALUATIONS for record in self.with_key(key)]
+        if all(key in self.by_key for key in EVALUATIONS):
             wanted = [record for record in self.records if record.key in EVALUATIONS]
         for record in wanted:
             if isinstance(record.metadata, dict):
@@ -182,7 +181,7 @@ class Log:
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
         """Return the run's start and stop (mllog_keys.StartStop)."""
-        starts, stops = self.with_key("run_start"), self.with_key("run_stop")
+        starts, stops = self.with_key(START), self.with_key(STOP)
         has_repeats = len(starts) > 1 or len(stops) > 1
         times = StartStop()
         for record in self.records if has_repeats else (*starts, *stops):
@@ -200,7 +199,7 @@ class Log:
     @property
     def status(self) -> Any:
         """Return `metadata.status` of the last `run_stop`."""
-        stop = self.last("run_stop")
+        stop = self.last(STOP)
         return stop.metadata.get("status") if stop and isinstance(stop.metadata, dict) else None
 
 
