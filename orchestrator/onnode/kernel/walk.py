@@ -1,9 +1,9 @@
 """A set's folder for all its readers: lists of its runs, attempts and nodes, and its JSON files.
 
 Lists and files have limits; with `FilesInside`, nothing behind a link out of the folder is read.
-All commands that read a set's content do so. Exceptions: the loop, and commands that write, read
-the set as it is; sizes and times of files, and whether they exist, are asked through links; a hard
-link is a file of the set.
+So commands read records, events, logs, results and the ledger. Its limits: the loop, and a command
+that writes, read what they change as it is; a bundle is hashed where a link points; sizes, times
+and the presence of files are those behind a link; a hard link is a file of the set.
 """
 
 from __future__ import annotations
