@@ -40,7 +40,8 @@ class FilesInside:
     """The files of a folder, read like `Files`; a link out of it is an OSError. "": any files."""
 
     def __init__(self, root: PathLike) -> None:
-        self._root, self._real = os.fspath(root), ""
+        self._root = os.path.join(os.fspath(root), "")
+        self._real = ""
 
     def open(self, path: PathLike, *, raw: bool = False) -> BinaryIO:
         return os.fdopen(self._open(path)[0], "rb", buffering=0 if raw else -1)
@@ -78,7 +79,7 @@ class FilesInside:
         except OSError:
             real = os.path.realpath(given)
         # A path without links, as most are, needs no real path of the root.
-        is_plain = real == given and f"{given}/".startswith(f"{self._root}/")
+        is_plain = real == given and given.startswith(self._root)
         if not is_plain and not self._has(real):
             raise OSError(0, "this is a link out of the set", self._link_out(given))
 
