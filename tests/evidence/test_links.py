@@ -117,7 +117,7 @@ def test_commands_by_id(
     (root / "events-7.tsv").write_text(EVENTS)
     site = write_site(tmp_path / "site.yaml", root.parent)
     monkeypatch.setenv("ORCHESTRATOR_SITE", str(site))
-    for words, text in (
+    for argv, text in (
         (["status", root.name], "no GPU"),
         (["nodes", root.name], "no GPU"),
         (["audit", root.name, "--only", "replay"], "replay of job 7"),
@@ -125,9 +125,9 @@ def test_commands_by_id(
         (["logs", root.name, "--run", "1"], ":::MLLOG"),
         (["explain", root.name], "10"),
     ):
-        main(words)
+        main(argv)
         out, err = capsys.readouterr()
-        assert text in out and "link out" not in out + err, (words, out, err)
+        assert text in out and "link out" not in out + err, (argv, out, err)
 
 
 def test_a_replay(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
