@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from orchestrator.evidence.ledger import Anchor
     from orchestrator.evidence.replay import Replay
+    from orchestrator.onnode.kernel.walk import FilesInside
 
     Part = tuple[bool, list[str], dict[str, Any]]
     """(Nothing is wrong, lines for people, JSON members)."""
@@ -96,13 +97,15 @@ def _root(args: Namespace) -> Path:
 
 def _ledger(root: Path, args: Namespace) -> Part:
     from orchestrator.evidence.ledger import Anchor, Mismatch, verify
+    from orchestrator.onnode.kernel.walk import FilesInside
     from orchestrator.onnode.set import ledger
 
     verdict = verify(root, _comments(root))
     problems, compared = list(verdict.problems), list(verdict.compared)
     if args.head:
         compared.append(Anchor("head", "", args.head))
-    if args.head and args.head not in [ledger.head([item]) for item in ledger.read(root)[0]]:
+    entries = ledger.read(root, FilesInside(root))[0] if args.head else []
+    if args.head and args.head not in [ledger.head([entry]) for entry in entries]:
         problems.append(
             Mismatch(0, ledger.NAME, f"no record is {args.head}: its content of then was changed")
         )
@@ -148,10 +151,9 @@ def _replay(root: Path, args: Namespace) -> Part:
     from orchestrator.evidence.files import Findings
 
     findings = Findings(root)
-    names = findings.names(root)
     replays = {
-        name.removeprefix("events-").removesuffix(".tsv"): _replayed(root, name)
-        for name in names
+        name.removeprefix("events-").removesuffix(".tsv"): _replayed(root / name, findings.inside)
+        for name in findings.names(root)
         if name.startswith("events-") and name.endswith(".tsv")
     }
     lines = []
@@ -179,13 +181,12 @@ def _replay(root: Path, args: Namespace) -> Part:
     return is_valid, [clean(text) for text in lines], members
 
 
-def _replayed(root: Path, name: str) -> Replay:
+def _replayed(path: Path, files: FilesInside) -> Replay:
     from orchestrator.evidence.events import read_events
     from orchestrator.evidence.replay import replay
 
-    path = root / name
     try:
-        return replay(read_events(path, root))
+        return replay(read_events(path, files))
     except OSError as error:
         raise UsageError(
             f"{quoted(path)} cannot be read: {error.strerror or error}",

@@ -28,6 +28,7 @@ from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from orchestrator.evidence.sets import RunSet
+    from orchestrator.onnode.kernel.walk import FilesInside
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -56,17 +57,17 @@ def run(args: Namespace) -> int:
         warn(str(finding))
     for path in paths:
         note(f"==> {path} <==")
-        if not _copy(path):
+        if not _copy(path, findings.inside):
             for line in logs.empty_lines(run_set, path):
                 note(line)
     return ExitCode.OK
 
 
-def _copy(path: Path) -> bool:
+def _copy(path: Path, files: FilesInside) -> bool:
     """Return whether the log has bytes. Raises UsageError if it cannot be read."""
     from orchestrator.evidence.logs import content
 
-    pieces = content(path)
+    pieces = content(path, files)
     try:
         first = next(pieces, b"")
     except FileNotFoundError as error:

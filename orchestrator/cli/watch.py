@@ -358,13 +358,14 @@ def _parts_below(run_set: RunSet, picture: SetPicture, chosen: str) -> list[Part
 def _log_lines(run_set: RunSet, picture: SetPicture, width: int, height: int) -> list[str]:
     from orchestrator.evidence.progress import read_end
     from orchestrator.evidence.training_log import training_log
+    from orchestrator.onnode.kernel.walk import FilesInside
     from orchestrator.words import cell
 
     if picture.going:
         path = training_log(run_set.layout, picture.current, picture.attempt)
     else:
         path = run_set.layout.job_output(picture.job_id)
-    lines = read_end(path, LOG_BYTES).splitlines()
+    lines = read_end(path, FilesInside(run_set.layout.root), LOG_BYTES).splitlines()
     # The facts take part of the screen; the rest keeps its newest lines.
     name = _path_lines(path, run_set.layout.root, width)
     most = max(1, height - 13 - len(name))

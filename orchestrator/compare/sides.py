@@ -11,6 +11,7 @@ from orchestrator.errors import UsageError
 from orchestrator.mllog.numbers import positive
 from orchestrator.mllog.olympic import kept, median
 from orchestrator.mllog.trimmed import Trimmed, scale_of, trimmed, trimmed_score
+from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, START
 from orchestrator.words import count
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ _NOT_SETTINGS = frozenset(
         "submission_division",
         "submission_status",
         "target_accuracy",
-        "eval_accuracy",
-        "eval_error",
+        *EVALUATIONS,
         "tracked_stats",
         "train_loss",
         "run_duration",
@@ -103,7 +103,7 @@ def _folder(directory: str, ruleset: str) -> Side:
     source = find_source(directory)
     score = score_source(source, ruleset=ruleset, window=True)
     counted = [run for run in score.runs if run.use == "counted"]
-    settings = _logged(read_log(counted[0].path)) if counted else {}
+    settings = _logged(read_log(counted[0].path, source.inside)) if counted else {}
     return Side(
         name=str(source.described.get("set_id") or _short(source.directory)),
         kind="set" if source.is_set else "logs",
@@ -176,7 +176,7 @@ def _logged(log: Log) -> dict[str, str]:
     """Return the last value of each setting logged before the run, such as the batch size."""
     settings = {}
     for record in log.records:
-        if record.key == "run_start":
+        if record.key == START:
             break
         plain = isinstance(record.value, (str, int, float)) and isinstance(record.key, str)
         if (

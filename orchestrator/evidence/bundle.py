@@ -75,8 +75,8 @@ def _scripts(evidence: SetEvidence) -> list[str]:
 
 def evaluated(evidence: SetEvidence) -> dict[str, str]:
     """Return the values in a set's environment.sh; {} without the file."""
-    text = evidence.findings.text(evidence.layout.environment, LARGEST)
-    return {name: shown(value) for name, value in declared(text).items()}
+    content = evidence.findings.walk.content(evidence.layout.environment, MAX_BYTES)
+    return {name: shown(value) for name, value in declared(content).items()}
 
 
 def places(evidence: SetEvidence) -> dict[str, str]:
@@ -110,6 +110,7 @@ def edited(evidence: SetEvidence) -> list[str]:
 def _sha256(evidence: SetEvidence, name: str) -> str:
     """Return a file's hash, "" if unreadable: `places` has noted that."""
     try:
-        return hashlib.sha256(read_bytes(evidence.layout.bundle / name)).hexdigest()
+        content = evidence.findings.inside.read_bytes(evidence.layout.bundle / name)
+        return hashlib.sha256(content).hexdigest()
     except OSError:
         return ""

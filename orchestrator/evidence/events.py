@@ -6,7 +6,6 @@ Older sets have no event files: jobs/<id>.json has their excluded nodes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from orchestrator.onnode.kernel.events import Event, number
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import group_name
 from orchestrator.onnode.kernel.records import LIMIT, JobRecord
-from orchestrator.onnode.kernel.regular import open_inside
+from orchestrator.onnode.kernel.walk import ANY, FilesInside
 
 if TYPE_CHECKING:
     from orchestrator.onnode.policy.queue import Queue
@@ -117,7 +116,7 @@ def unreleased(evidence: SetEvidence, job_id: str) -> list[str]:
     held: dict[str, None] = {}
     for path in event_files(evidence, job_id):
         try:
-            for event in read_events(path, evidence.layout.root):
+            for event in read_events(path, evidence.findings.inside):
                 if event.source != "node" or not is_node_name(event.node):
                     continue
                 if event.word == "left":
@@ -180,16 +179,7 @@ def _set_aside(item: object) -> SetAside | None:
 def _events(path: Path, findings: Findings) -> Iterator[Event]:
     """Yield the events with one of _WORDS, in order. Only these lines are parsed: a file has one
     for every check of every node."""
-    try:
-        with open_inside(findings.walk.root, path) as file:
-            content = file.read(MOST_BYTES)
-            if os.fstat(file.fileno()).st_size > MOST_BYTES:
-                findings.add(path, f"longer than {MOST_BYTES} bytes; the rest is left out")
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        findings.add(path, f"cannot be read: {error.strerror or error}")
-        return
+    content = findings.walk.content(path, MOST_BYTES)
     for start, end in sorted(place for word in _WORDS for place in _places(content, word)):
         event = parse_event(content[start:end])
         if event is not None and _WORDS.get(f"\t{event.source}\t{event.word}\t".encode()):
@@ -217,10 +207,9 @@ def parse_event(line: bytes) -> Event | None:
     return None if ms is None or len(cells) != 5 else Event(ms, *cells[1:])
 
 
-def read_events(path: PathLike, root: PathLike = "") -> Iterator[Event]:
-    """Yield the events of a file, without damaged lines. Raises OSError, also for links out of
-    `root`."""
-    with open_inside(os.fspath(root), path) as file:
+def read_events(path: PathLike, files: FilesInside = ANY) -> Iterator[Event]:
+    """Yield the events of a file, without damaged lines. Raises OSError."""
+    with files.open(path) as file:
         while (line := file.readline(LONGEST_LINE)) and file.tell() < MOST_REPLAYED:
             event = parse_event(line)
             if event is not None:

@@ -31,8 +31,9 @@ class AttemptEvidence:
     def logs(self) -> dict[str, LogEnds]:
         """The two ends of each node's log, by rank, without nodes without a log."""
         layout, run, attempt = self.files.layout, self.record.run, self.record.attempt
+        files = self.files.findings.inside
         logs = {
-            node: read_log_ends(layout.node_log(run, attempt, rank))
+            node: read_log_ends(layout.node_log(run, attempt, rank), files)
             for rank, node in enumerate(self.record.nodes)
             if is_node_name(node)
         }

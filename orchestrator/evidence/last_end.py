@@ -146,7 +146,7 @@ class LastEnd:
         job_id = self.picture.job_id
         if not job_id or "/" in job_id:
             return None
-        log = read_log_ends(self.files.layout.job_output(job_id))
+        log = read_log_ends(self.files.layout.job_output(job_id), self.files.findings.inside)
         if log is None:
             return None
         foreign = [
@@ -243,7 +243,7 @@ class LastEnd:
             reason = f"{reason}; the log ends with: {proofs[-1].text.strip()}".removeprefix("; ")
         if not proofs and self.picture.job_id and "/" not in self.picture.job_id:
             output = self.files.layout.job_output(self.picture.job_id)
-            last = last_line(output)
+            last = last_line(output, self.files.findings.inside)
             proofs = [self.quotes.in_file(output, last)] if last else []
         template = (NODE_LOG if node else RUN_LOG) if record else JOB_LOG
         if self.picture.state == "lost" and self._started_job and first is None:

@@ -17,7 +17,7 @@ from orchestrator.evidence.copies import original
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.olympic import DONE
 from orchestrator.onnode.kernel.records import RunRecord, checked
-from orchestrator.onnode.kernel.regular import open_regular, read_bytes
+from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
 from orchestrator.scheduler.advice import SCHEDULER
@@ -91,7 +91,7 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
     """Compare a set's ledger with itself, with the set, and with heads kept elsewhere: in its jobs'
     output, and `outside`. Never raises: an unreadable file is a problem."""
     try:
-        entries, torn = ledger.read(root)
+        entries, torn = ledger.read(root, FilesInside(root))
     except OSError as error:
         return LedgerVerdict(
             "",
@@ -130,7 +130,8 @@ def printed(evidence: SetEvidence) -> list[Anchor]:
     anchors = list[Anchor]()
     for job in evidence.jobs:
         try:
-            text = _last_bytes(evidence.layout.job_output(job.job_id), OUTPUT_BYTES)
+            output = evidence.layout.job_output(job.job_id)
+            text = _last_bytes(output, evidence.findings.inside, OUTPUT_BYTES)
         except OSError:
             continue
         lines = (_PRINTED.match(line) for line in text.decode("utf-8", "replace").splitlines())
@@ -139,9 +140,9 @@ def printed(evidence: SetEvidence) -> list[Anchor]:
     return anchors
 
 
-def _last_bytes(path: Path, limit: int) -> bytes:
+def _last_bytes(path: Path, files: FilesInside, limit: int) -> bytes:
     """Raises OSError, also for irregular files."""
-    with open_regular(path) as file:
+    with files.open(path) as file:
         file.seek(max(os.fstat(file.fileno()).st_size - limit, 0))
         return file.read(limit)
 
@@ -153,7 +154,7 @@ def marked(text: str) -> list[str]:
 
 def head_of(root: Path) -> str:
     try:
-        entries, torn = ledger.read(root)
+        entries, torn = ledger.read(root, FilesInside(root))
     except OSError:
         return ""
     return ledger.head(entries[:-1] if torn else entries)
@@ -362,7 +363,8 @@ def _environments(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterato
         file = f"{path.parent.name}/{path.name}"
         try:
             unpack = zlib.decompressobj(31)  # a gzip header
-            text = unpack.decompress(read_bytes(path, ENVIRONMENT_BYTES), ENVIRONMENT_BYTES)
+            packed = evidence.findings.inside.read_bytes(path, ENVIRONMENT_BYTES)
+            text = unpack.decompress(packed, ENVIRONMENT_BYTES)
             whole = unpack.eof and not unpack.unused_data
             if not whole or hashlib.sha256(text).hexdigest() != sha256:
                 yield Mismatch(
@@ -436,7 +438,8 @@ def _results(entries: list[LedgerRecord], evidence: SetEvidence) -> Iterator[Mis
             yield Mismatch(entry.number, file, "missing, but listed in the ledger")
             continue
         if size != entry.data.get("bytes") or (
-            _sha256(evidence.layout.result(run)) != entry.data.get("sha256")
+            _sha256(evidence.layout.result(run), evidence.findings.inside)
+            != entry.data.get("sha256")
         ):
             yield Mismatch(entry.number, file, "differs from the published file")
         state = ends[run, attempt].data.get("state") if (run, attempt) in ends else None
@@ -465,11 +468,11 @@ def _number(entry: LedgerRecord, name: str, otherwise: int = 0) -> int:
     return value if type(value) is int and abs(value) < 1 << 31 else otherwise
 
 
-def _sha256(path: Path) -> str:
+def _sha256(path: Path, files: FilesInside) -> str:
     """Return a file's hash; "" if unreadable."""
     try:
         whole = hashlib.sha256()
-        with open_regular(path) as file:
+        with files.open(path) as file:
             while piece := file.read(1 << 20):
                 whole.update(piece)
         return whole.hexdigest()

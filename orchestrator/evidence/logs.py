@@ -15,7 +15,6 @@ from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
-from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.scheduler.job import Scheduler
 from orchestrator.words import quoted
@@ -152,11 +151,12 @@ def follow(
     watch = Watch(run_set, scheduler, PAUSE_S)
     paths: list[Path] = []
     offsets: dict[Path, int] = {}
+    files = FilesInside(run_set.layout.root)
     while True:
         ended = not watch.look().live or (run is not None and _final(run_set.layout, run, attempt))
         wanted = _wanted(run_set, run, attempt, node, findings if job else None)
         for path in dict.fromkeys([*paths, *wanted]):  # the last output before the next run's log
-            for part in _rest(path, offsets.setdefault(path, 0)):
+            for part in _rest(path, files, offsets.setdefault(path, 0)):
                 offsets[path] += len(part[1])
                 yield part
         paths = wanted
@@ -186,16 +186,16 @@ def _final(layout: Layout, run: int, attempt: int | None) -> bool:
     return record.done or (attempt is not None and record.state == "failed")
 
 
-def _rest(path: Path, offset: int) -> Iterator[tuple[Path, bytes]]:
+def _rest(path: Path, files: FilesInside, offset: int) -> Iterator[tuple[Path, bytes]]:
     try:
-        yield from ((path, chunk) for chunk in content(path, offset))
+        yield from ((path, chunk) for chunk in content(path, files, offset))
     except OSError:
         return
 
 
-def content(path: Path, offset: int = 0) -> Iterator[bytes]:
+def content(path: Path, files: FilesInside, offset: int = 0) -> Iterator[bytes]:
     """Yield a log from `offset` on, in pieces. Raises OSError."""
-    with open_regular(path) as file:
+    with files.open(path) as file:
         file.seek(offset)
         while chunk := file.read(CHUNK):
             yield chunk

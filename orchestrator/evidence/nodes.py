@@ -178,7 +178,8 @@ class _RunSpeeds:
             for attempt in attempts
             if attempt.outcome == "success"
         }
-        logs = {run: tail_of(read_ends(evidence.layout.result(run))) for run in self._nodes}
+        files = evidence.findings.inside
+        logs = {run: tail_of(read_ends(evidence.layout.result(run), files)) for run in self._nodes}
         self._minutes = {run: log.minutes for run, log in logs.items()}
         self._rates = {run: log.samples_per_second for run, log in logs.items()}
 
@@ -231,7 +232,7 @@ def read_groups(
     runs_of: dict[tuple[str, ...], list[tuple[int, float]]] = {}
     for attempt in read_attempts(evidence) if attempts is None else attempts:
         value = (
-            minutes(evidence.layout.result(attempt.run))
+            minutes(evidence.layout.result(attempt.run), evidence.findings.inside)
             if attempt.counts and attempt.outcome == "success"
             else None
         )

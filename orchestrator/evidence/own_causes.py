@@ -10,6 +10,7 @@ from pathlib import Path
 from orchestrator.causes.cause import LEAVE_OUT, MACHINE, PROGRAM, RESUME, SYMPTOM, Cause
 from orchestrator.evidence.progress import read_end
 from orchestrator.onnode.kernel.node_names import ALL_NODES
+from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.onnode.set.ledger import MARK
 from orchestrator.scheduler.advice import SCHEDULER
 from orchestrator.scheduler.reasons import is_remark
@@ -31,9 +32,9 @@ def is_bookkeeping(text: str) -> bool:
     return _BOOKKEEPING.search(line) is not None or is_remark(line)
 
 
-def last_line(output: Path) -> str:
+def last_line(output: Path, files: FilesInside) -> str:
     """Return the last line of a job's output that can be evidence, or ""."""
-    lines = read_end(output, 2048).decode("utf-8", "replace").split("\n")
+    lines = read_end(output, files, 2048).decode("utf-8", "replace").split("\n")
     evidence = (line.strip() for line in reversed(lines) if not is_bookkeeping(line))
     return next(filter(None, evidence), "")
 

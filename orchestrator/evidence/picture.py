@@ -303,10 +303,10 @@ def _stand_in(files: SetEvidence, runs: tuple[RunPicture, ...]) -> bool | None:
     """Return whether the first log that names its benchmark is of a stand-in; None without any."""
     for run in runs:
         if run.state == "success":  # one small read, for tables of many sets
-            answer = stand_in(files.layout.result(run.run))
+            answer = stand_in(files.layout.result(run.run), files.findings.inside)
         else:
             log = training_log(files.layout, run.run, run.attempt) if run.attempt else None
-            answer = stand_in(log) if log else None
+            answer = stand_in(log, files.findings.inside) if log else None
         if answer is not None:
             return answer
     return None
@@ -346,6 +346,9 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
 
         around = logs.once(key, lambda: read_startup(files, *key))
     failed_attempt, failure = (0, "") if logs.brief else _last_failure(files, run, record)
+    minutes = None
+    if record.state == "success":
+        minutes = logs.minutes(files.layout.result(run), files.findings.inside)
     return RunPicture(
         run,
         record.outcome if record.state == "failed" and record.outcome in _ENDS else record.state,
@@ -353,7 +356,7 @@ def _run(files: SetEvidence, run: int, logs: Logs) -> RunPicture:
         record.attempt,
         record.reason,
         record.seed,
-        minutes=logs.minutes(files.layout.result(run)) if record.state == "success" else None,
+        minutes=minutes,
         seconds=(end_ms - record.start_ms) / 1000 if record.start_ms and end_ms else None,
         startup_s=around.startup_s if around else None,
         shutdown_s=around.shutdown_s if around else None,
@@ -412,7 +415,7 @@ def _with_silences(files: SetEvidence, running: list[RunPicture]) -> list[RunPic
 
 def _evaluated(files: SetEvidence, run: RunPicture, logs: Logs) -> RunPicture:
     log = training_log(files.layout, run.run, run.attempt)
-    tail, age = logs.tail(log), age_s(log)
+    tail, age = logs.tail(log, files.findings.inside), age_s(log)
     return replace(
         run,
         evaluation=tail.evaluation,

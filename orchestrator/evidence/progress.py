@@ -20,7 +20,7 @@ from orchestrator.mllog.olympic import dropped_per_side, minutes_between, olympi
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, STOP, StartStop
 from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, WholeLines, lines, status_of
-from orchestrator.onnode.kernel.regular import open_inside, open_regular
+from orchestrator.onnode.kernel.walk import ANY, FilesInside
 
 TAIL_BYTES = 64 * 1024
 """Read from the end of a log at first."""
@@ -44,14 +44,16 @@ class Tail:
     """The content of a log so far, fed with its bytes, or made with a path, whose new bytes it
     reads.
 
-    `start_ms` and `stop_ms` are the run's (mllog_tail.StartStop), 0 if unknown so far; `status` is
+    `start_ms` and `stop_ms` are the run's (mllog_keys.StartStop), 0 if unknown so far; `status` is
     the last run_stop's. `rate` is the last logged throughput, in samples per second; `evaluations`
     and `rates` are the last MOST_POINTS.
     `first_bytes`: bytes of the file's end in the first read.
     """
 
-    def __init__(self, path: PathLike = "", first_bytes: int = TAIL_BYTES) -> None:
-        self.path = path
+    def __init__(
+        self, path: PathLike = "", files: FilesInside = ANY, first_bytes: int = TAIL_BYTES
+    ) -> None:
+        self.path, self._files = path, files
         self.evaluations: deque[float] = deque(maxlen=MOST_POINTS)
         self.rates: deque[float] = deque(maxlen=MOST_POINTS)
         self._first_bytes = first_bytes
@@ -93,7 +95,7 @@ class Tail:
         evaluation."""
         most = MAX_LINE if self._offset >= 0 else self._first_bytes
         try:
-            with open_regular(self.path) as file:
+            with self._files.open(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if not 0 <= self._offset <= size or size - self._offset > most:
                     self._offset, self._lines = max(0, size - most), WholeLines()
@@ -137,20 +139,20 @@ def age_s(path: PathLike) -> float:
         return math.inf
 
 
-def read_end(path: PathLike, limit: int = TAIL_BYTES, root: PathLike = "") -> bytes:
-    """Return the last `limit` bytes of a file; b"" if it is unreadable or a link out of `root`."""
+def read_end(path: PathLike, files: FilesInside, limit: int = TAIL_BYTES) -> bytes:
+    """Return the last `limit` bytes of a file; b"" if unreadable."""
     try:
-        with open_inside(os.fspath(root), path) as file:
+        with files.open(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
             return file.read(limit)
     except OSError:
         return b""
 
 
-def stand_in(path: PathLike) -> bool | None:
+def stand_in(path: PathLike, files: FilesInside) -> bool | None:
     """Return whether a log is of a stand-in; None until it names its benchmark."""
     try:
-        with open_regular(path) as file:
+        with files.open(path) as file:
             head = file.read(TAIL_BYTES)
     except OSError:
         return None
@@ -158,10 +160,10 @@ def stand_in(path: PathLike) -> bool | None:
     return next((record["metadata"].get("stand_in") is True for record in named), None)
 
 
-def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
+def read_ends(path: PathLike, files: FilesInside, edge: int = TAIL_BYTES) -> bytes:
     """Return a small log, or `edge` bytes of each end; b"" if unreadable."""
     try:
-        with open_regular(path) as file:
+        with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= WHOLE_BYTES:
                 return file.read(size)
@@ -172,10 +174,10 @@ def read_ends(path: PathLike, edge: int = TAIL_BYTES) -> bytes:
         return b""
 
 
-def minutes(path: PathLike) -> float | None:
+def minutes(path: PathLike, files: FilesInside) -> float | None:
     """Return a successful run's time to train in minutes, None if the ends of its log do not show
     it."""
-    return tail_of(read_ends(path)).minutes
+    return tail_of(read_ends(path, files)).minutes
 
 
 def _whole(value: Any) -> int:
@@ -213,15 +215,15 @@ class Logs:
         """Return `read()` for an ended attempt, (run, attempt)."""
         return read()
 
-    def minutes(self, result: Path) -> float | None:
-        return minutes(result)
+    def minutes(self, result: Path, files: FilesInside) -> float | None:
+        return minutes(result, files)
 
     def stand_in(self, read: Callable[[], bool | None]) -> bool:
         """Return whether a set is of a stand-in, by `read()`; None: unknown so far."""
         return bool(read())
 
-    def tail(self, log: Path) -> Tail:
-        tail = Tail(log)
+    def tail(self, log: Path, files: FilesInside) -> Tail:
+        tail = Tail(log, files)
         tail.look()
         return tail
 
@@ -243,9 +245,9 @@ class KeptLogs(Logs):
         value: T = self._once[key]
         return value
 
-    def minutes(self, result: Path) -> float | None:
+    def minutes(self, result: Path, files: FilesInside) -> float | None:
         if result not in self._minutes:
-            self._minutes[result] = minutes(result)
+            self._minutes[result] = minutes(result, files)
         return self._minutes[result]
 
     def stand_in(self, read: Callable[[], bool | None]) -> bool:
@@ -253,7 +255,7 @@ class KeptLogs(Logs):
             self._stand_in = read()
         return bool(self._stand_in)
 
-    def tail(self, log: Path) -> Tail:
-        tail = self._tails.setdefault(log, Tail(log, 4 * WHOLE_BYTES))
+    def tail(self, log: Path, files: FilesInside) -> Tail:
+        tail = self._tails.setdefault(log, Tail(log, files, 4 * WHOLE_BYTES))
         tail.look()
         return tail

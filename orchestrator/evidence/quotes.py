@@ -9,13 +9,14 @@ from pathlib import Path
 
 from orchestrator.causes.reading import Symptom
 from orchestrator.evidence.own_causes import is_bookkeeping
-from orchestrator.evidence.progress import TAIL_BYTES, read_end
+from orchestrator.evidence.progress import read_end
 from orchestrator.evidence.training_log import training_log
 from orchestrator.onnode.kernel.files import PathLike
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.log_ends import LogEnds, read_log_ends
 from orchestrator.onnode.kernel.mllog_tail import lines
 from orchestrator.onnode.kernel.records import RunRecord
+from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.onnode.policy.reports import line
 
 MOST_EVIDENCE = 6
@@ -48,14 +49,14 @@ class Quotes:
     """Quotes a set's files, by names relative to its folder."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+        self.layout, self._files = layout, FilesInside(layout.root)
 
     def named(self, path: PathLike) -> str:
         return line(os.path.relpath(path, self.layout.root), _MOST_TEXT)
 
     def in_file(self, path: Path, text: str) -> Proof:
         """Return the line of a small file with `text`."""
-        ends = read_log_ends(path)
+        ends = read_log_ends(path, self._files)
         key = text.encode("utf-8", "replace")[:80]
         offset = ends.text.find(key) if ends and key else -1
         number = ends.line(offset) if ends and offset >= 0 else 0
@@ -143,7 +144,7 @@ class Quotes:
         if attempt is None:
             return []
         log = training_log(self.layout, attempt.run, attempt.attempt)
-        records = list(lines(read_end(log, TAIL_BYTES)))
+        records = list(lines(read_end(log, self._files)))
         key = str(records[-1]["key"])[:60] if records else ""
         key = key if key.isprintable() else ascii(key)
         return [Proof(self.named(log), 0, f"the last MLLOG key is {key}")] if key else []

@@ -26,9 +26,6 @@ from orchestrator.onnode.kernel.records import SubmissionRecord as SubmissionRec
 from orchestrator.onnode.kernel.walk import MOST_RUNS, FilesInside
 from orchestrator.words import quoted
 
-MOST_ATTEMPTS = 999
-"""The most attempts of a run that are read: a job starts no more (settings.py: max_attempts)."""
-
 
 @dataclass(frozen=True, slots=True)
 class RunSet:
@@ -157,7 +154,8 @@ class SetEvidence:
             from orchestrator.evidence.copies import original
             from orchestrator.onnode.set import ledger
 
-            return original(self.layout.root, ledger.read(self.layout.root)[0])
+            entries = ledger.read(self.layout.root, self.findings.inside)[0]
+            return original(self.layout.root, entries)
         except OSError:
             return ""
 
@@ -167,7 +165,8 @@ class SetEvidence:
         try:
             from orchestrator.onnode.set import ledger
 
-            return bool(ledger.extensions(ledger.read(self.layout.root)[0]))
+            entries = ledger.read(self.layout.root, self.findings.inside)[0]
+            return bool(ledger.extensions(entries))
         except OSError:
             return False
 
@@ -220,7 +219,7 @@ class SetEvidence:
 
     def attempts_of(self, run: int) -> list[int]:
         """Return the attempts of a run with a folder, in ascending order."""
-        return self.findings.walk.attempts(run)[:MOST_ATTEMPTS]
+        return self.findings.walk.attempts(run)
 
     @cached_property
     def tried(self) -> list[tuple[int, int]]:
@@ -287,9 +286,10 @@ def going(job: JobRecord) -> list[tuple[int, int]]:
 def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     """Return set.json; None if missing, a Finding if it is unusable."""
     path = f"{layout.root}/set.json"
-    record = read(SetRecord, path, FilesInside(layout.root))
+    files = FilesInside(layout.root)
+    record = read(SetRecord, path, files)
     if not isinstance(record, SetRecord):
-        record = _declared(layout) or record
+        record = _declared(layout, files) or record
     if isinstance(record, SetRecord) and not 0 <= record.nexp <= MOST_RUNS:
         return Finding(
             Path(path), f"`nexp` is {record.nexp}, and a set has at most {MOST_RUNS} runs"
@@ -297,12 +297,12 @@ def read_set_record(layout: Layout) -> SetRecord | Finding | None:
     return record
 
 
-def _declared(layout: Layout) -> SetRecord | None:
+def _declared(layout: Layout, files: FilesInside) -> SetRecord | None:
     """Return the declared set, if its set.json is lost."""
     from orchestrator.onnode.set import ledger
 
     try:
-        return ledger.declared(ledger.read(layout.root)[0])
+        return ledger.declared(ledger.read(layout.root, files)[0])
     except OSError:
         return None
 

@@ -17,6 +17,7 @@ from orchestrator.evidence.events import event_files, parse_event
 from orchestrator.evidence.progress import age_s, read_end
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.events import Event, Pulse, number
+from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.onnode.policy.hang import Silence
 from orchestrator.onnode.policy.reports import line
 
@@ -106,15 +107,15 @@ def read_silences(files: SetEvidence) -> dict[tuple[int, int], RunSilence]:
     if files.job is None:
         return {}
     paths = event_files(files, files.job.job_id)
-    silences = (_running(path, files.layout.root) for path in paths)
+    silences = (_running(path, files.findings.inside) for path in paths)
     return {(run.run, run.attempt): run for run in silences if run is not None}
 
 
-def _running(path: Path, root: Path) -> RunSilence | None:
+def _running(path: Path, files: FilesInside) -> RunSilence | None:
     """Return the active run at the end of an event file; None without one, or without pulses."""
     running, silence, hung, odd, wrote_ms, has_pulses = "", None, "", "", 0, False
     before_ms = pulse_ms = 0
-    for event in _last_events(path, root):
+    for event in _last_events(path, files):
         wrote_ms = event.ms
         if event.source != "loop":
             continue
@@ -154,6 +155,6 @@ def _odd(event: Event) -> str:
     return f"node {event.node} (rank {ranks.index(event.node)}): {activity}"
 
 
-def _last_events(path: Path, root: Path) -> list[Event]:
-    lines = read_end(path, TAIL_BYTES, root).splitlines(keepends=True)
+def _last_events(path: Path, files: FilesInside) -> list[Event]:
+    lines = read_end(path, files).splitlines(keepends=True)
     return [event for line in lines if (event := parse_event(line)) is not None]

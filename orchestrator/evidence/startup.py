@@ -47,7 +47,7 @@ def read_startup(evidence: SetEvidence, run: int, attempt: int) -> StartUp | Non
     )
     if end is None or not end.start_ms or not end.end_ms:
         return None
-    tail = tail_of(read_ends(log, WHOLE_BYTES))
+    tail = tail_of(read_ends(log, evidence.findings.inside, WHOLE_BYTES))
     cache = end.cache.get("state")
     return StartUp(
         run,

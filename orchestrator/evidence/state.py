@@ -137,7 +137,7 @@ def _last_words(files: SetEvidence, job_id: str) -> str:
     """Return the last line of the job's output, which explains its end before it had a state."""
     from orchestrator.evidence.own_causes import last_line  # rarely needed
 
-    line = last_line(files.layout.job_output(job_id))
+    line = last_line(files.layout.job_output(job_id), files.findings.inside)
     return f"; the job's last line: {line}" if line else "; the job printed nothing"
 
 

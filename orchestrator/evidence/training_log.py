@@ -7,7 +7,6 @@ from pathlib import Path
 
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.mllog_tail import lines
-from orchestrator.onnode.kernel.regular import open_regular
 from orchestrator.onnode.kernel.walk import FilesInside, SetWalk
 
 _EDGE = 1024 * 1024
@@ -17,16 +16,17 @@ _OF_EVERY_RANK = frozenset({"cache_clear", "init_start"})
 
 def training_log(layout: Layout, run: int, attempt: int) -> Path:
     """Return the logging node's log: rank 0 if it has logged, or no node has yet."""
-    walk = SetWalk(layout.root, FilesInside(layout.root), lambda *_: None)
+    files = FilesInside(layout.root)
+    walk = SetWalk(layout.root, files, lambda *_: None)
     ranks = [0, *walk.ranks(run, attempt, ".log")]
     logs = [layout.node_log(run, attempt, rank) for rank in ranks]
-    return next(filter(_has_progress, logs), logs[0])
+    return next((log for log in logs if _has_progress(log, files)), logs[0])
 
 
-def _has_progress(path: Path) -> bool:
+def _has_progress(path: Path, files: FilesInside) -> bool:
     """Return whether a log's first or last megabyte has records of the logging process."""
     try:
-        with open_regular(path) as file:
+        with files.open(path) as file:
             first = file.read(_EDGE)
             file.seek(max(len(first), os.fstat(file.fileno()).st_size - _EDGE))
             return any(

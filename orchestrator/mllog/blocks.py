@@ -9,12 +9,14 @@ import errno
 import os
 from collections.abc import Iterator
 
-from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.onnode.kernel.walk import ANY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gzip import GzipFile
     from typing import BinaryIO
+
+    from orchestrator.onnode.kernel.walk import FilesInside
 
     Stream = BinaryIO | GzipFile
 
@@ -26,16 +28,16 @@ MOST_BYTES = 1 << 30
 """A submission takes logs of 50 MB (submission/refusal.py)."""
 
 
-def open_log(path: str) -> Stream:
+def open_log(path: str, files: FilesInside = ANY) -> Stream:
     """Open a log, through gzip for a name in .gz. Raises OSError, also for special or too long
     files."""
     if path.endswith(".gz"):
         import gzip
 
-        packed = gzip.GzipFile(fileobj=(file := open_regular(path)))
+        packed = gzip.GzipFile(fileobj=(file := files.open(path)))
         packed.myfileobj = file  # type: ignore[assignment]  # closed with it
         return packed
-    file = open_regular(path, raw=True)
+    file = files.open(path, raw=True)
     if os.fstat(file.fileno()).st_size > MOST_BYTES:
         file.close()
         raise _too_long()
@@ -105,10 +107,10 @@ def count_lines(data: bytes) -> int:
     return lines + returns - data.count(b"\r\n") if returns else lines
 
 
-def line_numbers(path: str, offsets: list[int]) -> dict[int, int]:
+def line_numbers(path: str, offsets: list[int], files: FilesInside = ANY) -> dict[int, int]:
     """Return the line numbers (from 1) at `offsets`. Reads the file again: only for messages."""
     wanted, numbers, lines = sorted(set(offsets), reverse=True), {}, 0
-    with open_log(path) as stream:
+    with open_log(path, files) as stream:
         for base, data, start, end in blocks(stream):
             position = start
             while wanted and wanted[-1] < base + end:

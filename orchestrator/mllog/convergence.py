@@ -17,6 +17,7 @@ from orchestrator.mllog.reader import (
     Log,
     Record,
 )
+from orchestrator.onnode.kernel.mllog_keys import STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _take(state: Convergence, entry: Record | Damage) -> None:
         hash(state.benchmark)
     if entry.words & EVALUATION:
         _evaluation(state, entry)
-    if entry.words & RUN_STOP and _member(entry, "key") == "run_stop":
+    if entry.words & RUN_STOP and _member(entry, "key") == STOP:
         _stop(state, _member(entry, "metadata"))
 
 

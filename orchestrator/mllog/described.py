@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from orchestrator.mllog.compliance import LogFinding
+from orchestrator.onnode.kernel.regular import MAX_BYTES
 from orchestrator.onnode.kernel.settings_file import declared, shown
 from orchestrator.words import count
 
@@ -47,8 +48,8 @@ def differences(source: Source, logs: list[tuple[RunFile, Log]]) -> list[LogFind
     )
     if not expected:
         return []
-    text = source.walk.text(f"{source.directory}/environment.sh")
-    environment = {name: shown(value) for name, value in declared(text).items()}
+    content = source.walk.content(f"{source.directory}/environment.sh", MAX_BYTES)
+    environment = {name: shown(value) for name, value in declared(content).items()}
     differing: dict[tuple[str, str], list[tuple[RunFile, Log, Record]]] = {}
     for run, log in logs:
         given = {**environment, SEED: "" if run.seed is None else str(run.seed)}

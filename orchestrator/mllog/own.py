@@ -14,6 +14,7 @@ from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.rcp import FAILED
 from orchestrator.mllog.reader import Log, Record
 from orchestrator.mllog.shipped import OWN
+from orchestrator.onnode.kernel.mllog_keys import ACCURACY, START, STOP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,17 +136,13 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
     if rules.benchmark and named and named.value != rules.benchmark:
         message = f"the log is of {named.value!r}, and the workload of {rules.benchmark!r}"
         findings.append(finding("submission_benchmark", "benchmark", message, named))
-    stop = log.last("run_stop")
+    stop = log.last(STOP)
     if log.minutes is None:
-        findings.append(finding("run_stop", "logged", "`run_start` or `run_stop` is missing"))
+        findings.append(finding(STOP, "logged", f"`{START}` or `{STOP}` is missing"))
     elif not 0 < log.minutes < math.inf:
-        findings.append(
-            finding("run_stop", "time", f"the run took {log.minutes:.2f} minutes", stop)
-        )
+        findings.append(finding(STOP, "time", f"the run took {log.minutes:.2f} minutes", stop))
     elif log.status != "success":
-        findings.append(
-            finding("run_stop", "status", f"the run ended with status {log.status!r}", stop)
-        )
+        findings.append(finding(STOP, "status", f"the run ended with status {log.status!r}", stop))
     elif rules.target is not None and not any(
         rules.reached(value) for _, value in _evaluations(log)
     ):
@@ -153,7 +150,7 @@ def check_own(run: RunFile, log: Log, rules: OwnRules) -> Compliance:
             f"the run says success, and no evaluation reached the target ({rules.goal}): "
             f"{_best(log, rules)}"
         )
-        findings.append(finding("eval_accuracy", "target", message, stop))
+        findings.append(finding(ACCURACY, "target", message, stop))
     return Compliance(findings)
 
 

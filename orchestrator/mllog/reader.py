@@ -17,11 +17,14 @@ from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import minutes_between
 from orchestrator.mllog.repeats import Repeats
 from orchestrator.mllog.shapes import SKIPPED_KEYS, Shapes
-from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, StartStop
+from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, START, STOP, StartStop
+from orchestrator.onnode.kernel.walk import ANY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from orchestrator.onnode.kernel.walk import FilesInside
 
 DENSE = 1024
 """A block with a record per this many bytes of its first 16 KiB is cut at the tokens; others are
@@ -32,15 +35,14 @@ MANY = 400
 # The referee's RCP test searches the text of every record for these words, whatever its key.
 EVALUATION, RUN_STOP, BATCH_SIZE, BENCHMARK = 1, 2, 4, 8
 _WORDS = (
-    (b"eval_accuracy", EVALUATION),
-    (b"eval_error", EVALUATION),
-    (b"run_stop", RUN_STOP),
+    *((key.encode(), EVALUATION) for key in EVALUATIONS),
+    (STOP.encode(), RUN_STOP),
     (b"global_batch_size", BATCH_SIZE),
     (b"submission_benchmark", BENCHMARK),
 )
 
 # Measured values never repeat.
-_MEASURED = ("eval_accuracy", "eval_error", "seed", "tracked_stats", "train_loss")
+_MEASURED = (*EVALUATIONS, "seed", *SKIPPED_KEYS)
 
 # Joins a block's records into one JSON array. A text that closes the array early or runs into the
 # next record cannot keep the separators in place, which is checked.
@@ -102,8 +104,8 @@ def _last_value(key: str) -> Any:
 class Log:
     """The content of a file. Times are Unix milliseconds; a missing member is None."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, files: FilesInside = ANY) -> None:
+        self.path, self.files = path, files
         self.entries: list[Record | Damage] = []
         """Records and damaged lines in file order, without unneeded statistics."""
         self.records: list[Record] = []
@@ -120,7 +122,7 @@ class Log:
 
     def lines(self, entries: list[Record | Damage]) -> list[int]:
         """Return several line numbers, in one more pass over the file."""
-        numbers = line_numbers(self.path, [entry.offset for entry in entries])
+        numbers = line_numbers(self.path, [entry.offset for entry in entries], self.files)
         return [numbers[entry.offset] + entry.lines for entry in entries]
 
     def with_key(self, key: str) -> list[Record]:
@@ -151,8 +153,8 @@ class Log:
     def evaluations(self) -> list[tuple[float, Any, Any]]:
         """Return (time, samples_count or epoch_num, value) of every evaluation, in file order."""
         points = []
-        wanted = self.with_key("eval_accuracy")
-        if "eval_error" in self.by_key:
+        wanted = [record for key in EVALUATIONS for record in self.with_key(key)]
+        if all(key in self.by_key for key in EVALUATIONS):
             wanted = [record for record in self.records if record.key in EVALUATIONS]
         for record in wanted:
             if isinstance(record.metadata, dict):
@@ -178,8 +180,8 @@ class Log:
 
     @property
     def start_stop(self) -> tuple[float | None, float | None]:
-        """Return the run's start and stop (mllog_tail.StartStop)."""
-        starts, stops = self.with_key("run_start"), self.with_key("run_stop")
+        """Return the run's start and stop (mllog_keys.StartStop)."""
+        starts, stops = self.with_key(START), self.with_key(STOP)
         has_repeats = len(starts) > 1 or len(stops) > 1
         times = StartStop()
         for record in self.records if has_repeats else (*starts, *stops):
@@ -197,11 +199,13 @@ class Log:
     @property
     def status(self) -> Any:
         """Return `metadata.status` of the last `run_stop`."""
-        stop = self.last("run_stop")
+        stop = self.last(STOP)
         return stop.metadata.get("status") if stop and isinstance(stop.metadata, dict) else None
 
 
-def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> Log:
+def read_log(
+    path: str, files: FilesInside = ANY, *, shapes: Shapes | None = None, full: bool = False
+) -> Log:
     """Read a log (plain or .gz). A set's logs share `shapes`, learned once.
 
     `full` keeps all training statistics (for charts). Raises OSError, and EOFError or zlib.error
@@ -212,15 +216,14 @@ def read_log(path: str, *, shapes: Shapes | None = None, full: bool = False) -> 
     # Half of a big parse would go into collecting garbage: records make no cycles.
     gc.disable()
     try:
-        return _read(path, shapes or Shapes(), full)
+        return _read(Log(path, files), shapes or Shapes(), full)
     finally:
         if collecting:
             gc.enable()
 
 
-def _read(path: str, shapes: Shapes, full: bool) -> Log:
-    log = Log(path)
-    with open_log(path) as stream:
+def _read(log: Log, shapes: Shapes, full: bool) -> Log:
+    with open_log(log.path, log.files) as stream:
         for offset, data, start, end in blocks(stream):
             position = data.find(TOKEN, start, end)
             if position < 0:

@@ -74,7 +74,7 @@ def read_logs(source: Source) -> list[tuple[RunFile, Log]]:
     logs = []
     for run in source.files:
         try:
-            logs.append((run, read_log(run.path, shapes=shapes)))
+            logs.append((run, read_log(run.path, source.inside, shapes=shapes)))
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(
                 f"{run.path}: cannot be read: {error}",

@@ -13,14 +13,13 @@ import re
 
 from orchestrator.mllog.blocks import TOKEN
 from orchestrator.mllog.repeats import Repeats
+from orchestrator.onnode.kernel.mllog_keys import EVALUATIONS, STOP
 
 SKIPPED_KEYS = frozenset({"tracked_stats", "train_loss"})
 """Keys that no rule of any round names (a test proves it)."""
 
 TELLING = (
-    b"eval_error",
-    b"eval_accuracy",
-    b"run_stop",
+    *(key.encode() for key in (*EVALUATIONS, STOP)),
     b"global_batch_size",
     b"submission_benchmark",
     b"throughput",

@@ -65,6 +65,7 @@ class Source:
         "directory",
         "edits",
         "files",
+        "inside",
         "pending",
         "refused",
         "remarks",
@@ -72,12 +73,10 @@ class Source:
         "walk",
     )
 
-    def __init__(
-        self, directory: str, files: list[RunFile], described: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, directory: str, files: list[RunFile], *, is_set: bool = False) -> None:
         self.directory = directory
         self.files = files
-        self.described = described or {}
+        self.described: dict[str, Any] = {}
         self.unscored: list[dict[str, Any]] = []
         """Attempts that failed because of the infrastructure."""
         self.pending: list[int] = []
@@ -88,9 +87,10 @@ class Source:
         """Run -> accepted edits of the bundle that it ran with, file -> hash."""
         self.remarks: list[str] = []
         """Further remarks about its records, unusable files among them."""
-        inside = FilesInside(directory)
-        self.walk = SetWalk(directory, inside, self._remark)
-        self._results = SetWalk(directory, inside, self._refuse)
+        self.inside = FilesInside(directory if is_set else "")
+        """Its files; a plain folder may be one of links."""
+        self.walk = SetWalk(directory, self.inside, self._remark)
+        self._results = SetWalk(directory, self.inside, self._refuse)
         self._workload: dict[str, Any] | None = None
 
     def _remark(self, path: PathLike, error: Exception) -> None:
@@ -183,7 +183,7 @@ def natural(name: str) -> tuple[str, int, str]:
 
 
 def _set_folder(directory: str) -> Source:
-    source = Source(directory, [])
+    source = Source(directory, [], is_set=True)
     on_record = _on_record(source)
     source.described = source.walk.json(f"{directory}/set.json") or on_record.get("set", {})
     if not source.described:
@@ -234,7 +234,7 @@ def _on_record(source: Source) -> dict[str, Any]:
     from orchestrator.onnode.set import ledger
 
     try:
-        entries, _ = ledger.read(Path(directory))
+        entries, _ = ledger.read(Path(directory), source.inside)
     except OSError:
         return {}
     record = ledger.declared(entries)

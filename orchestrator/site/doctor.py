@@ -142,6 +142,7 @@ def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
         known = {partition.name: partition for partition in partitions()}
     except SchedulerError as error:
         return _look("slurm", "fail", _with_hint(error), advice.PING)
+    names = ", ".join(known) or "none"
     for name in (site.partition or "").split(",") if site.partition else ():
         if name not in known:
             meant = did_you_mean(name, known)
@@ -149,7 +150,7 @@ def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
             return _row(
                 "slurm",
                 "fail",
-                f"there is no partition {name}{meant}; the cluster has {', '.join(known)}",
+                f"there is no partition {name}{meant}; the cluster has {names}",
                 set_key("partition", near) if near else advice.PARTITIONS,
             )
         if not known[name].is_up:
@@ -158,8 +159,7 @@ def _scheduler(site: Site, set_key: Callable[[str, object], str]) -> Row:
         return _row(
             "slurm",
             "fail",
-            "Slurm has no default partition, and the site names no partition; known: "
-            f"{', '.join(known)}",
+            f"Slurm has no default partition, and the site names no partition; known: {names}",
             set_key("partition", next(iter(known))) if known else advice.PING,
         )
     text = "; ".join(

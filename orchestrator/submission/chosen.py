@@ -15,6 +15,7 @@ from orchestrator.mllog.score import score_source
 from orchestrator.mllog.shipped import OWN
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
+from orchestrator.onnode.kernel.walk import ANY, FilesInside
 from orchestrator.onnode.set.ledger import NAME
 from orchestrator.words import quoted
 
@@ -141,10 +142,10 @@ def _problems(source: Source, score: Score, has_own_rules: bool) -> Iterator[str
         yield from score.reasons
 
 
-def content(run: RunScore, limit: int) -> bytes:
+def content(run: RunScore, limit: int, files: FilesInside = ANY) -> bytes:
     """Return a log's uncompressed bytes, at most `limit` + 1. Raises InputError."""
     try:
-        with open_log(run.path) as log:
+        with open_log(run.path, files) as log:
             kept = bytearray()
             # An unbuffered file may return less than requested.
             while len(kept) <= limit and (piece := log.read(limit + 1 - len(kept))):

@@ -243,7 +243,7 @@ def _add_results(package: Package, chosen: Chosen, results: str) -> list[str]:
                 f"{run.path}: this is a link out of the set; a package takes nothing from elsewhere"
             )
             continue
-        data = content(run, LARGEST)
+        data = content(run, LARGEST, chosen.source.inside)
         if len(data) > LARGEST:
             problems.append(f"{run.path}: more than 50 MB uncompressed, the accepted maximum")
             continue

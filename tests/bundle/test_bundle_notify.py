@@ -19,6 +19,7 @@ from ports import free_port
 from servers import on_a_thread
 from until import LIMIT_S
 
+from orchestrator.onnode.kernel import world
 from orchestrator.onnode.loop import notify
 
 SECRET = "T0PSECRETPATH"
@@ -222,3 +223,7 @@ def test_a_name_with_line_ends_is_no_header(
     assert [line for line in heads if line.startswith(("Subject:", "Bcc:"))] == [
         "Subject: a Bcc: x@example.org b: ended"
     ]
+
+
+def test_its_log_has_the_time_of_the_loop() -> None:
+    assert notify.LOG_TIME == world.LOG_TIME

@@ -207,6 +207,17 @@ def test_slurms_own_words(
     assert "engine" not in answer
 
 
+@pytest.mark.parametrize("partition", ["", "partition: gpu\n"])
+def test_a_cluster_without_partitions(
+    fake: Fake, cli: Commands, tmp_path: Path, partition: str
+) -> None:
+    fake("sinfo", "true")
+    path = tmp_path / "slurm.yaml"
+    path.write_text(f"kind: site\n{partition}log_dir: {tmp_path}\n")
+    row = rows(cli, "--site", path)["slurm"]
+    assert row["verdict"] == "fail" and row["text"].endswith((" known: none", " has none"))
+
+
 def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Path) -> None:
     fake(
         "sinfo",

@@ -39,6 +39,7 @@ from orchestrator.evidence.state import STATES
 from orchestrator.evidence.watch import Watch
 from orchestrator.mllog.reader import read_log
 from orchestrator.onnode.kernel.records import Finding, JobRecord, RunRecord, SetRecord, read, write
+from orchestrator.onnode.kernel.walk import ANY
 from orchestrator.runset.find import find_set, short_name
 from orchestrator.scheduler.job import Job
 from orchestrator.scheduler.slurm import Slurm
@@ -544,8 +545,8 @@ def test_a_huge_log_costs_its_tail(tmp_path: Path) -> None:
         file.write(b"\n" + end.encode())
 
     def read() -> None:
-        assert KeptLogs().tail(path).evaluation is not None
-        assert minutes(path) == 1.0
+        assert KeptLogs().tail(path, ANY).evaluation is not None
+        assert minutes(path, ANY) == 1.0
 
     assert bytes_read(read) < (1 << 30) / 100
     assert TAIL_BYTES <= 64 * 1024
@@ -558,10 +559,10 @@ def test_times_of_a_log(tmp_path: Path) -> None:
         + mllog("run_start", 30_000, None)
         + mllog("run_stop", 90_000, None, status="success")
     )
-    assert minutes(path) == 1.0  # the last run_start before the first run_stop
+    assert minutes(path, ANY) == 1.0  # the last run_start before the first run_stop
     path.write_text(path.read_text() + mllog("run_stop", 99_000, None, status="aborted"))
-    assert minutes(path) is None
-    assert minutes(tmp_path / "missing") is None
+    assert minutes(path, ANY) is None
+    assert minutes(tmp_path / "missing", ANY) is None
 
 
 def test_a_log_has_one_time_to_the_last_bit(tmp_path: Path) -> None:
@@ -570,7 +571,7 @@ def test_a_log_has_one_time_to_the_last_bit(tmp_path: Path) -> None:
     for ms in range(391, 3_000, 7):
         start = mllog("run_start", 1_000, None)
         path.write_text(start + mllog("run_stop", 1_000 + ms, None, status="success"))
-        assert minutes(path) == read_log(str(path)).minutes, ms
+        assert minutes(path, ANY) == read_log(str(path)).minutes, ms
 
 
 def test_a_set_is_a_stand_in_from_its_first_log_on(tmp_path: Path) -> None:

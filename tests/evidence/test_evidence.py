@@ -15,7 +15,7 @@ from orchestrator.evidence.events import read_job_notes, unreleased
 from orchestrator.evidence.nodes import read_history
 from orchestrator.evidence.progress import TAIL_BYTES, Tail, tail_of
 from orchestrator.evidence.sets import SetEvidence
-from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, StopFinder, last_status
+from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, StopFinder, WholeLines, last_status
 
 
 def line(key: str, time_ms: int, value: object = None, **metadata: object) -> bytes:
@@ -158,6 +158,23 @@ def test_a_line_without_an_end_does_not_fill_the_memory() -> None:
     assert len(tail._lines._rest) <= 2 * MAX_LINE
     tail.feed(b" " + line("run_stop", 9, status="aborted"))
     assert tail.status == "aborted"
+
+
+def test_whole_lines_of_a_log_in_pieces() -> None:
+    whole, record = WholeLines(), line("run_stop", 1)
+    assert [whole.feed(piece) for piece in (b"a", b"b\nc\nd", b"e", b"\n")] == [
+        b"",
+        b"ab\nc\n",
+        b"",
+        b"de\n",
+    ]
+    for _ in range(3):
+        assert whole.feed(b"#" * MAX_LINE) == b""
+    assert whole.feed(record + b"next") == record, "a record at the end of a long line counts"
+    assert whole.feed(b"\n") == b"next\n"
+    whole.feed(b"#" * (MAX_LINE + 1))
+    whole.feed(record[:20])
+    assert whole.feed(record[20:]) == record[20:], "the rest of a long record is damage"
 
 
 @pytest.mark.parametrize(("size", "status"), [(500_000, "success"), (2 * MAX_LINE, "")])

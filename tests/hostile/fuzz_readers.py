@@ -142,7 +142,7 @@ def read_ledger(content: bytes, folder: Path) -> None:
 def read_environment(content: bytes, folder: Path) -> None:
     """The environment of runs, of the set and of a job."""
     verify(put(folder, ENVIRONMENT, content))
-    list(map(shown, declared(content.decode("utf-8", "surrogateescape")).values()))
+    list(map(shown, declared(content).values()))
 
 
 def read_records(content: bytes, folder: Path) -> None:

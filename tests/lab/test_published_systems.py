@@ -86,7 +86,7 @@ class PublishedSet:
 
     def differing(self, run: int, attempt: int) -> dict[str, tuple[str, str | None]]:
         """Variables of the config that reached a process of the training with another value: (described, there)."""
-        described = declared((self.root / "environment.sh").read_text())
+        described = declared((self.root / "environment.sh").read_bytes())
         reached = [
             training
             for rank in range(len(self.state(run)["nodes"]))

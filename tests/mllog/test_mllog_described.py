@@ -13,6 +13,8 @@ import set_of_logs as sets
 from own_logs import WORKLOAD, own_log, own_set
 
 from orchestrator.cli import main
+from orchestrator.evidence.bundle import evaluated
+from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.score import score_dir
 from orchestrator.model import load_entry
 
@@ -114,6 +116,19 @@ def test_a_value_of_the_command_line_differs_from_the_descriptor_only(
         one.message == "logged is 32, and the descriptor says global_batch 64 (in 4 of 4 runs)"
         and one.line > 0
     )
+
+
+def test_a_long_environment_is_compared_whole(
+    tmp_path: Path, entries: list[dict[str, str]]
+) -> None:
+    """Linux passes up to 6 MiB to a program."""
+    folder = own_set(tmp_path / "set", [own_log(index) for index in range(4)], entries=entries)
+    (folder / "environment.sh").write_text(f'declare -x A="{"a" * (5 << 20)}"\ndeclare -x LR="7"\n')
+    assert "LR" in evaluated(SetEvidence(folder))
+    score = score_dir(str(folder))
+    [difference] = score.differences
+    assert difference.message.endswith("the environment says LR=7 (in 4 of 4 runs)")
+    assert not any("longer than" in note for note in score.notes)
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,26 @@ def test_the_rhythm_is_the_longest_time_between_evaluations(evaluation: str) -> 
     assert listener.pulse().quiet_ms == 0
 
 
+def test_the_rhythm_of_keys_that_alternate_is_that_of_the_rarest() -> None:
+    """A hang is judged by it: an evaluation of each key comes every 600 s."""
+    now_s = 1000.0
+    listener = RunOutput(lambda: now_s)
+    listener.feed((RECORD % "run_start").encode())
+    for evaluation in ("eval_accuracy", "eval_error") * 3:
+        now_s += 300
+        listener.feed((RECORD % evaluation).encode())
+    assert listener.pulse().interval_ms == 600_000
+
+
+def test_the_rhythm_begins_anew_with_a_start() -> None:
+    now_s = 0.0
+    listener = RunOutput(lambda: now_s)
+    for key, pause_s in (("eval_accuracy", 50), ("run_start", 900), ("eval_accuracy", 7)):
+        now_s += pause_s
+        listener.feed((RECORD % key).encode())
+    assert listener.pulse() == Pulse(0, 1, 7000, 0)
+
+
 # The texts of NCCL 2.19 to 2.31 and of RCCL, plug-ins included.
 @pytest.mark.parametrize(
     ("lines", "found"),

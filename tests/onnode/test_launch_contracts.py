@@ -54,7 +54,7 @@ class Contract(Bench):
         write_bundle(render_bundle(self.entry, nexp=1), self.bundle)
         files = read(self.bundle).files
         self.layout.environment.write_bytes(evaluate_config(files, load(files, {}), 1))
-        self.config = declared(self.layout.environment.read_text())
+        self.config = declared(self.layout.environment.read_bytes())
         (self.code / "tell.py").write_text(TELL)
         (self.code / "src/train.py").write_text(TELL)
         (self.code / "run_and_time.sh").write_text("python3 tell.py run_and_time.sh\n")

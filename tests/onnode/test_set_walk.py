@@ -44,11 +44,14 @@ def test_it_lists_runs_attempts_and_ranks_in_order(root: Path) -> None:
         assert walk.names(walk.attempt(1, 2))[:2] == ["node_0.log", "node_10.log"]
 
 
-def test_no_attempt_is_lost_to_the_loop(root: Path) -> None:
-    """Each job may start 999 attempts of a run: the next number must be a new one."""
+def test_no_attempt_is_lost(root: Path) -> None:
+    """Each job may start 999 attempts of a run: the loop needs a new number, and views and `audit` see all."""
     for attempt in range(3, 1003):
         (root / f"runs/1/attempt_{attempt}").mkdir()
     assert SetWalk(root, HERE, raise_if_away).attempts(1)[-1] == 1002
+    evidence = SetEvidence(root)
+    assert evidence.attempts_of(1) == [*range(1, 1003)]
+    assert evidence.tried == [*((1, attempt) for attempt in range(1, 1003)), (10, 1)]
 
 
 def test_lists_and_files_have_limits(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

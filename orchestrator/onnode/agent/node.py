@@ -115,8 +115,7 @@ class Node(NamedTuple):
 
     def run_variables(self) -> dict[str, str]:
         """Return the variables of environment.sh, not checked against its hash. Raises OSError."""
-        text = read_bytes(self.layout.environment)
-        return declared(text.decode("utf-8", "surrogateescape"))
+        return declared(read_bytes(self.layout.environment))
 
     @property
     def hold_log(self) -> Path:

@@ -79,8 +79,10 @@ class RunOutput(StopFinder):
         super().__init__()
         self._clock = clock
         self._looked, self._quiet_s, self._bytes = clock(), 0.0, 0
-        self._began = self._interval_s = 0.0
-        """Time of run_start or the last evaluation; longest time between two."""
+        self._logged_s: dict[str, float] = {}
+        """Times of run_start and of the last evaluation of each key."""
+        self._interval_s = 0.0
+        """The longest time between two evaluations of a key, or before its first."""
         self.transports = Transports()
 
     def feed(self, piece: bytes) -> None:
@@ -93,17 +95,23 @@ class RunOutput(StopFinder):
         if TOKEN in chunk and any(key in chunk for key in _RHYTHM_BYTES):
             for record in lines(chunk):
                 if record["key"] in _RHYTHM:
-                    if self._began:
-                        self._interval_s = max(self._interval_s, self._looked - self._began)
-                    self._began = self._looked
+                    self._note(record["key"])
         if self._bytes < _HEAD_BYTES:
             self.transports.take(chunk)
+
+    def _note(self, key: str) -> None:
+        """Keys may alternate: a hang is judged by the rarest."""
+        if key == START:
+            self._logged_s.clear()
+        before_s = self._logged_s.get(key, self._logged_s.get(START, self._looked))
+        self._interval_s = max(self._interval_s, self._looked - before_s)
+        self._logged_s[key] = self._looked
 
     def pulse(self) -> Pulse:
         now = self._clock()
         self._quiet_s += min(now - self._looked, MOST_STEP_S)
         self._looked = now
-        began, stopped = int(self._began > 0), int(self.status != "")
+        began, stopped = int(bool(self._logged_s)), int(self.status != "")
         return Pulse(int(1000 * self._quiet_s), began, int(1000 * self._interval_s), stopped)
 
 

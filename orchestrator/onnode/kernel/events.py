@@ -69,8 +69,8 @@ class Event:
 
 
 class Pulse(NamedTuple):
-    """A node's progress in a run, in milliseconds; `interval_ms`: longest between evaluations, or
-    0."""
+    """A node's progress in a run, in milliseconds; `interval_ms`: longest between evaluations of
+    the same key, or 0."""
 
     quiet_ms: int
     began: int

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .files import HERE, Files, PathLike
-from .regular import open_regular
+from .files import HERE, PathLike
+
+TYPE_CHECKING = False  # importing typing is slow
+if TYPE_CHECKING:
+    from .walk import WalkedFiles
 
 HEAD_BYTES, TAIL_BYTES = 64 << 10, 256 << 10
 COUNT_BYTES = 64 << 20
@@ -21,6 +24,7 @@ class LogEnds:
     text: bytes
     cut: int
     start: int
+    files: WalkedFiles = HERE
 
     def line(self, offset: int) -> int:
         """Return the line number at `offset` of the text; below 0: from the file's end (-1: the
@@ -31,20 +35,20 @@ class LogEnds:
         if at > COUNT_BYTES:
             return -(self.text.count(b"\n", offset) + (not self.text.endswith(b"\n")))
         try:
-            with open_regular(self.path) as file:
+            with self.files.open(self.path) as file:
                 return file.read(at).count(b"\n") + 1
         except OSError:
             return 0
 
 
-def read_log_ends(path: PathLike, files: Files = HERE) -> LogEnds | None:
+def read_log_ends(path: PathLike, files: WalkedFiles = HERE) -> LogEnds | None:
     """Read both ends, whole lines; None if unreadable."""
     try:
         with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size <= HEAD_BYTES + TAIL_BYTES:
                 text = file.read(size)
-                return LogEnds(path, text, len(text), len(text))
+                return LogEnds(path, text, len(text), len(text), files)
             head = file.read(HEAD_BYTES)
             head = head[: head.rfind(b"\n") + 1]
             file.seek(size - TAIL_BYTES)
@@ -52,4 +56,4 @@ def read_log_ends(path: PathLike, files: Files = HERE) -> LogEnds | None:
     except OSError:
         return None
     begin = tail.find(b"\n") + 1
-    return LogEnds(path, head + tail[begin:], len(head), size - TAIL_BYTES + begin)
+    return LogEnds(path, head + tail[begin:], len(head), size - TAIL_BYTES + begin, files)

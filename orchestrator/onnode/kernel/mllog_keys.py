@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 START, STOP = "run_start", "run_stop"
-EVALUATIONS = ("eval_accuracy", "eval_error")
+ACCURACY = "eval_accuracy"
+EVALUATIONS = (ACCURACY, "eval_error")
 """Keys of an evaluation."""
 
 

@@ -66,11 +66,15 @@ def _last_stop(chunk: bytes) -> str | None:
 
 
 class WholeLines:
-    """The whole lines of a log that arrives in pieces."""
+    """The whole lines of a log that arrives in pieces.
+
+    A line longer than MAX_LINE loses its text before the piece in which it ends: a record in that
+    piece counts, a longer record is damage.
+    """
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        """The unfinished line, dropped at its end if it is too long."""
+        """The unfinished line, or the start of a longer one."""
 
     def feed(self, piece: bytes) -> bytes:
         """Return the lines that end in `piece`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .files import HERE, Files, PathLike, raise_if_away
 from .plural import count
-from .walk import problem, read_object
+from .walk import place_of, problem, read_object
 
 if TYPE_CHECKING:
     from .walk import WalkedFiles
@@ -250,7 +250,7 @@ def read(
     except (OSError, ValueError) as error:
         if strict:
             raise_if_away(path, error)
-        return Finding(Path(path), problem(error))
+        return Finding(Path(place_of(path, error)), problem(error))
     shape, values = _fitting(kind, data)
     misfit = _problem(kind, shape, values)
     return Finding(Path(path), misfit) if misfit else kind(**values)

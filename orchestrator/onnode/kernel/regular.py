@@ -16,8 +16,8 @@ MAX_BYTES = 16 << 20
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def _open(path: PathLike, flags: int, root: str = "") -> tuple[int, int]:
-    """Return descriptor and size."""
+def open_fd(path: PathLike, flags: int = 0) -> tuple[int, int]:
+    """Return descriptor and size. Raises OSError, also for irregular files."""
     fd = os.open(path, _READ | flags)
     try:
         about = os.fstat(fd)
@@ -25,36 +25,15 @@ def _open(path: PathLike, flags: int, root: str = "") -> tuple[int, int]:
             is_folder = stat.S_ISDIR(about.st_mode)
             what = "this is a folder, not a file" if is_folder else "no regular file"
             raise OSError(0, what, os.fspath(path))
-        check_inside(fd, path, root)
     except OSError:
         os.close(fd)
         raise
     return fd, about.st_size
 
 
-def check_inside(fd: int, path: PathLike, root: str) -> None:
-    """Raise OSError with the link if `path`, opened as `fd`, lies outside `root`, a real path.
-    `root` "": anywhere."""
-    if not root:
-        return
-    try:
-        real = os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:
-        real = os.path.realpath(path)
-    if real != os.fspath(path) and not f"{real}/".startswith(f"{root}/"):
-        raise OSError(0, "this is a link out of the set", _link_out(os.fspath(path), root))
-
-
-def _link_out(path: str, root: str) -> str:
-    """Return the first part of `path` that leads out of `root`."""
-    parent = os.path.dirname(path)
-    is_in = f"{os.path.realpath(parent)}/".startswith(f"{root}/")
-    return path if is_in or parent == path else _link_out(parent, root)
-
-
 def open_regular(path: PathLike, *, raw: bool = False) -> BinaryIO:
     """Open for reading, `raw` without a buffer. Raises OSError, also for irregular files."""
-    fd = _open(path, 0)[0]
+    fd = open_fd(path)[0]
     # O_NONBLOCK has no effect on a regular file.
     return os.fdopen(fd, "rb", buffering=0 if raw else -1)
 
@@ -64,29 +43,20 @@ def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float
 
     Opening makes an NFS client ask its server for the time.
     """
-    fd = _open(path, 0)[0]
+    fd = open_fd(path)[0]
     try:
         return os.read(fd, limit), os.fstat(fd).st_mtime
     finally:
         os.close(fd)
 
 
-def open_inside(root: str, path: PathLike) -> BinaryIO:
-    """Open for reading. Raises OSError, also for irregular files and links out of `root`."""
-    return os.fdopen(_open(path, 0, root)[0], "rb")
-
-
 def read_bytes(path: PathLike, limit: int = MAX_BYTES, *, follow: bool = True) -> bytes:
     """Raises OSError, also for irregular files, beyond `limit`, and for a link unless `follow`."""
-    return _read(path, limit, *_open(path, 0 if follow else os.O_NOFOLLOW))
+    return read_fd(path, limit, *open_fd(path, 0 if follow else os.O_NOFOLLOW))
 
 
-def read_inside(root: str, path: PathLike) -> bytes:
-    """Raises OSError, also for irregular files, beyond MAX_BYTES, and for links out of `root`."""
-    return _read(path, MAX_BYTES, *_open(path, 0, root))
-
-
-def _read(path: PathLike, limit: int, fd: int, size: int) -> bytes:
+def read_fd(path: PathLike, limit: int, fd: int, size: int) -> bytes:
+    """Read a file opened by `open_fd`, and close it. Raises OSError beyond `limit`."""
     try:
         if size > limit:
             raise OSError(0, f"it has {size} bytes, and at most {limit} are read", os.fspath(path))

@@ -196,14 +196,14 @@ _IN_ANSI = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9A-Fa-f]{1,2})|([abeEfnrtv\\'\"?
 _LETTERS = dict(zip(b"abeEfnrtv", b"\a\b\x1b\x1b\f\n\r\t\v"))
 
 
-def declared(text: str) -> dict[str, str]:
+def declared(environment: bytes) -> dict[str, str]:
     """Return the variables of `declare -x` lines, byte for byte.
 
     Invalid UTF-8 becomes surrogates (errors="surrogateescape"); see `shown`. Arrays and variables
     without a value are in no process's environment.
     """
     values = {}
-    for flags, name, word in _DECLARED.findall(text.encode("utf-8", "surrogateescape")):
+    for flags, name, word in _DECLARED.findall(environment):
         if word and not set(flags) & set(b"aAn"):
             raw = (
                 _IN_ANSI.sub(_ansi, word[2:-1])
@@ -216,19 +216,15 @@ def declared(text: str) -> dict[str, str]:
 
 def unique_names(environment: bytes, timeless: bytes) -> frozenset[str]:
     """Return variables with a time stamp, which differ per job (`{unique: ...}` in a document)."""
-    values, constant = _declared(environment), _declared(timeless)
+    values, constant = declared(environment), declared(timeless)
     return frozenset(name for name, value in values.items() if value != constant.get(name))
 
 
 def fingerprint(environment: bytes, unique: Collection[str]) -> str:
     """Return the SHA-256 of other variables: equal in all jobs of an unedited set."""
-    values = sorted(_declared(environment).items())
+    values = sorted(declared(environment).items())
     text = "".join(f"{name}={value}\0" for name, value in values if name not in unique)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _declared(environment: bytes) -> dict[str, str]:
-    return declared(environment.decode("utf-8", "surrogateescape"))
 
 
 def _ansi(match: re.Match[bytes]) -> bytes:

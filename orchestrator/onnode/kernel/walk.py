@@ -1,6 +1,9 @@
 """A set's folder for all its readers: lists of its runs, attempts and nodes, and its JSON files.
 
 Lists and files have limits; with `FilesInside`, nothing behind a link out of the folder is read.
+So commands read records, events, logs, results and the ledger. Its limits: the loop, and a command
+that writes, read what they change as it is; a bundle is hashed where a link points; sizes, times
+and the presence of files are those behind a link; a hard link is a file of the set.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import os
 import re
 from itertools import islice
 
-from .regular import check_inside, open_inside, parse, read_inside
+from .regular import MAX_BYTES, open_fd, parse, read_fd
 
 TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
         """The part of `Files` that a walk needs."""
 
         def open(self, path: PathLike) -> BinaryIO: ...
-        def read_bytes(self, path: PathLike) -> bytes: ...
+        def read_bytes(self, path: PathLike, limit: int = ...) -> bytes: ...
         def names(self, folder: PathLike) -> list[str]: ...
 
 
@@ -37,30 +40,64 @@ class FilesInside:
     """The files of a folder, read like `Files`; a link out of it is an OSError. "": any files."""
 
     def __init__(self, root: PathLike) -> None:
-        self._given, self._real = os.fspath(root), ""
+        self._root = os.path.join(os.fspath(root), "")
+        self._real = ""
 
-    @property
-    def _root(self) -> str:
-        if self._given and not self._real:
-            self._real = os.path.realpath(self._given)
-        return self._real
+    def open(self, path: PathLike, *, raw: bool = False) -> BinaryIO:
+        return os.fdopen(self._open(path)[0], "rb", buffering=0 if raw else -1)
 
-    def open(self, path: PathLike) -> BinaryIO:
-        return open_inside(self._root, path)
-
-    def read_bytes(self, path: PathLike) -> bytes:
-        return read_inside(self._root, path)
+    def read_bytes(self, path: PathLike, limit: int = MAX_BYTES) -> bytes:
+        return read_fd(path, limit, *self._open(path))
 
     def names(self, folder: PathLike) -> list[str]:
         """Return the visible names, at most MOST_NAMES + 1."""
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            check_inside(fd, folder, self._root)
+            self._check(fd, folder)
             with os.scandir(fd) as entries:
                 visible = (entry.name for entry in entries if not entry.name.startswith("."))
                 return list(islice(visible, MOST_NAMES + 1))
         finally:
             os.close(fd)
+
+    def _open(self, path: PathLike) -> tuple[int, int]:
+        fd, size = open_fd(path)
+        try:
+            self._check(fd, path)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd, size
+
+    def _check(self, fd: int, path: PathLike) -> None:
+        """Raise OSError with the link if `path`, opened as `fd`, lies outside."""
+        if not self._root:
+            return
+        given = os.fspath(path)
+        try:
+            real = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            real = os.path.realpath(given)
+        # A path without links, as most are, needs no real path of the root.
+        is_plain = real == given and given.startswith(self._root)
+        if not is_plain and not self._has(real):
+            raise OSError(0, "this is a link out of the set", self._link_out(given))
+
+    def _has(self, real: str) -> bool:
+        self._real = self._real or os.path.join(os.path.realpath(self._root), "")
+        return f"{real}/".startswith(self._real)
+
+    def _link_out(self, path: str) -> str:
+        """Return the first part of `path` that leads out, or `path` if none does any more."""
+        part, parent = path, os.path.dirname(path)
+        while not self._has(os.path.realpath(parent)):
+            if parent in (part, ""):
+                return path
+            part, parent = parent, os.path.dirname(parent)
+        return part
+
+
+ANY = FilesInside("")
 
 
 class SetWalk:
@@ -80,8 +117,7 @@ class SetWalk:
         self._files, self._take_note = files, note
 
     def _note(self, path: PathLike, error: Exception) -> None:
-        place = getattr(error, "filename", None)
-        self._take_note(place if isinstance(place, str) else path, error)
+        self._take_note(place_of(path, error), error)
 
     def runs(self) -> list[int]:
         """Return the runs with a folder, in ascending order."""
@@ -136,17 +172,21 @@ class SetWalk:
 
     def text(self, path: PathLike, limit: int = TEXT_BYTES) -> str:
         """Return a text file, or the first `limit` bytes of a longer one."""
+        return self.content(path, limit).decode("utf-8", "replace")
+
+    def content(self, path: PathLike, limit: int) -> bytes:
+        """Return a file's bytes, at most `limit`; b"" if it is missing or unusable."""
         try:
             with self._files.open(path) as file:
                 content = file.read(limit + 1)
         except (FileNotFoundError, NotADirectoryError):
-            return ""
+            return b""
         except OSError as error:
             self._note(path, error)
-            return ""
+            return b""
         if len(content) > limit:
             self._note(path, ValueError(f"longer than {limit} bytes; the rest is left out"))
-        return content[:limit].decode("utf-8", "replace")
+        return content[:limit]
 
     def has_file(self, path: PathLike) -> bool:
         """Return whether a regular file is there."""
@@ -169,6 +209,12 @@ def read_object(path: PathLike, read: Callable[[PathLike], bytes]) -> dict[str, 
     if not isinstance(value, dict):
         raise ValueError("is not a JSON object")
     return value
+
+
+def place_of(path: PathLike, error: Exception) -> PathLike:
+    """Return what an error of reading `path` is about: the link that leads to it, or `path`."""
+    place = getattr(error, "filename", None)
+    return place if isinstance(place, str) else path
 
 
 def problem(error: Exception) -> str:

@@ -15,6 +15,9 @@ import sys
 import time
 from typing import Any
 
+LOG_TIME = "%Y-%m-%dT%H:%M:%S%z"
+"""As in kernel/world.py, which is not passed on."""
+
 
 class NotSent(Exception):
     """The message has the reason, without an address."""
@@ -34,8 +37,8 @@ def main(method: str) -> int:
 
 
 def _log(text: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")  # LOG_TIME of kernel/world.py, which is not sent
-    os.write(2, f"{stamp} orchestrator: notify: {text}\n".encode("utf-8", "backslashreplace"))
+    line = f"{time.strftime(LOG_TIME)} orchestrator: notify: {text}\n"
+    os.write(2, line.encode("utf-8", "backslashreplace"))
 
 
 def _late(method: str, seconds: int) -> None:

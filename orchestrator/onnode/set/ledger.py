@@ -21,6 +21,10 @@ from ..kernel.records import RunRecord, SetRecord, checked
 from ..kernel.regular import parse
 from ..kernel.world import THIS, World
 
+TYPE_CHECKING = False  # importing typing is slow
+if TYPE_CHECKING:
+    from ..kernel.walk import WalkedFiles
+
 NAME, LOCK = "ledger.jsonl", ".ledger.lock"
 MOST_BYTES = 256 << 20
 MOST_LINES = 200_000
@@ -80,7 +84,7 @@ def _entry(line: int, text: bytes) -> LedgerRecord:
     )
 
 
-def read(root: Path, files: Files = HERE) -> tuple[list[LedgerRecord], bool]:
+def read(root: Path, files: WalkedFiles = HERE) -> tuple[list[LedgerRecord], bool]:
     """Return the lines ([] without a ledger), and whether the last is unfinished. Raises
     OSError."""
     try:
