@@ -10,9 +10,10 @@ from ..kernel.events import UNIT
 from ..kernel.plural import count
 from ..kernel.records import replace as replace_file
 from ..kernel.waiting import Flow
+from ..policy.check_names import OUTCOMES
 from ..policy.judge import judge_checks
 from ..policy.place import lacking, next_to_pull
-from ..policy.reports import OUTCOMES, Check
+from ..policy.reports import Check
 from ..policy.verdict import Row, table
 from .context import JobContext
 from .record import GroupRecord
@@ -137,7 +138,7 @@ class GroupChecks:
         try:
             job.world.files.make_folder(job.layout.preflight, exist_ok=True)
             rows = [
-                Row(node, *vars(check).values())
+                Row(node, *check)
                 for node, checks in job.shared.rows.items()
                 for check in checks.values()
             ]
