@@ -19,8 +19,8 @@ class Findings(list[Finding]):
     def __init__(self, root: Path | str = "") -> None:
         super().__init__()
         self._known: set[Finding] = set()
-        self._files = FilesInside(root)
-        self.walk = SetWalk(root, self._files, self._note)
+        self.files = FilesInside(root)
+        self.walk = SetWalk(root, self.files, self._note)
 
     def add(self, path: Path | str, problem: str) -> None:
         self.put(Finding(Path(path), problem))
@@ -35,7 +35,7 @@ class Findings(list[Finding]):
 
     def record(self, kind: type[R], path: Path | str) -> R | None:
         """Return the record in a file; None if missing, or unusable, which is noted."""
-        record = read(kind, path, self._files)
+        record = read(kind, path, self.files)
         if isinstance(record, Finding):
             self.put(record)
             return None
