@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from direct_calls import Rule, direct_calls, with_a_world
+from set_of_logs import MI355X, logs, plain_folder
 from sources import tree
 
 import orchestrator
@@ -73,6 +75,51 @@ def test_a_completion_loads_nothing_but_where_its_file_is() -> None:
         "orchestrator.resources",
     }
     assert not {"argparse", "json", "dataclasses"} & set(loaded)
+
+
+def test_a_cold_score_loads_neither_typing_nor_dataclasses(tmp_path: Path) -> None:
+    done = python(LOADED, "score", str(plain_folder(tmp_path / "logs", logs(MI355X))))
+    code, loaded = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0, done.stderr
+    assert not {"typing", "dataclasses", "inspect", "random", "textwrap"} & set(loaded)
+
+
+RARE = {
+    "render MI325X_08x08x32 flux1 -o -": {
+        "orchestrator.scheduler.slurm_nodes",
+        "orchestrator.scheduler.job",
+        "orchestrator.onnode.kernel.records",
+        "orchestrator.onnode.kernel.settings",
+        "orchestrator.onnode.agent.container",
+        "orchestrator.onnode.policy.reports",
+        "difflib",
+    },
+    "status": {
+        "orchestrator.onnode.kernel.holder",
+        "orchestrator.onnode.kernel.waiting",
+        "orchestrator.trust",
+        "textwrap",
+    },
+}
+"""Command -> what it can do without, on a site without a scheduler."""
+
+
+@pytest.mark.parametrize("command", RARE)
+def test_a_cold_command_leaves_out_what_only_others_need(command: str, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(f"kind: site\nscheduler: local\nlog_dir: {tmp_path / 'sets'}\n")
+    (tmp_path / "sets").mkdir()
+    argv = [*command.split(), "--site", str(site)]
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, str(TOP), *argv],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)},
+    )
+    code, loaded = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0, done.stderr
+    assert not RARE[command] & set(loaded)
 
 
 READERS = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from argparse import _ArgumentGroup
     from collections.abc import Callable, Iterable
@@ -264,7 +264,7 @@ def sbatch_option(text: str) -> str:
 
 
 def time_limit(text: str) -> str:
-    from orchestrator.scheduler.slurm_nodes import minutes_of
+    from orchestrator.scheduler.slurm_times import minutes_of
 
     try:
         minutes_of(text)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
 from orchestrator.errors import ExitCode
+from orchestrator.frozen import Frozen
 from orchestrator.words import quoted
 
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ class Action:
         self.options = options
 
 
-class HelpPage(NamedTuple):
+class HelpPage(Frozen):
     """The texts of --help around the arguments; `hidden`: arguments left out."""
 
     prog: str
@@ -84,11 +84,11 @@ class Command:
 
     def page(self, action: str = "") -> HelpPage:
         """Return the help of the command, or of an action: its arguments alone, its examples."""
-        from textwrap import wrap
-
         prog = f"orchestrator {self.name}"
         if not action:
             return HelpPage(prog, self.help, self.epilog)
+        from textwrap import wrap
+
         mine = self.actions[action].options.split()
         special = {name for each in self.actions.values() for name in each.options.split()}
         text = self.actions[action].text

@@ -6,15 +6,13 @@ import os
 from argparse import Namespace
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import warn
 from orchestrator.errors import Fix, UsageError, closest
 from orchestrator.resources import user_path
-from orchestrator.scheduler.kinds import kind_of
-from orchestrator.trust import others
 from orchestrator.words import quoted
 
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -55,6 +53,8 @@ def find_site_and_source(given: str | None) -> tuple[Path | None, str]:
     path = here if here.is_file() else config
     if not path.is_file():
         return None, ""
+    from orchestrator.trust import others
+
     if why := others(path):
         import shlex
 
@@ -349,6 +349,8 @@ def job_options(args: Namespace, scheduler: str) -> tuple[str, ...]:
 
 
 def refuse_without_scheduler(scheduler: str, option: str = "--exclude") -> None:
+    from orchestrator.scheduler.kinds import kind_of
+
     if kind_of(scheduler).runs_here:
         raise UsageError(
             f"{option}: without a scheduler nothing is asked of one (scheduler: local)"

@@ -7,10 +7,10 @@ import json
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from orchestrator.words import PIPE, Screen, bare, clean, encodable, unshown
 
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any

@@ -81,8 +81,6 @@ def run(args: Namespace) -> int:
 
 
 def _others(args: Namespace) -> int:
-    from dataclasses import asdict
-
     from orchestrator.published import others
 
     if args.system or args.minutes is not None:
@@ -94,7 +92,7 @@ def _others(args: Namespace) -> int:
             hint="orchestrator published --others",
         )
     if args.json:
-        print_json("published-others", {"results": [asdict(result) for result in results]})
+        print_json("published-others", {"results": [result._asdict() for result in results]})
         return ExitCode.OK
     rows = [
         (

@@ -339,7 +339,7 @@ def _print(rehearsal: Rehearsal, output: Path | None) -> None:
 def _facts(plan: RehearsalPlan, source: str) -> list[tuple[str, str]]:
     """`source`: of the run length."""
     from orchestrator.render.job_time import job_time
-    from orchestrator.scheduler.slurm_nodes import minutes_of
+    from orchestrator.scheduler.slurm_times import minutes_of
     from orchestrator.simulation.faults import span
 
     entry = plan.entry

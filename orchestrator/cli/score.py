@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_flag, add_rules
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, OrchestratorError, UsageError
 
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.arguments import (
     SITE_HELP,
@@ -35,7 +34,10 @@ from orchestrator.resources import data_dir, generated_file
 from orchestrator.views.parts import FactList, Table
 from orchestrator.words import quoted
 
+TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
+    from typing import Any
+
     from orchestrator.model import Catalogue, Entry, System
     from orchestrator.model.documents import SystemRound
     from orchestrator.model.entry import Origin

@@ -7,9 +7,8 @@ Older sets have no event files: jobs/<id>.json has their excluded nodes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.evidence.files import Findings, is_node_name
 from orchestrator.evidence.sets import SetEvidence
@@ -39,8 +38,7 @@ _WORDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(NamedTuple):
     """An excluded node; `run` and `attempt` are 0 before the first."""
 
     node: str
@@ -57,15 +55,14 @@ class SetAside:
         return f"run {self.run}, attempt {self.attempt}" if self.run else "before the first run"
 
 
-@dataclass(frozen=True, slots=True)
-class JobNotes:
+class JobNotes(NamedTuple):
     """Notes of a set's jobs about nodes and runs, in order. `lost`: nodes that were down, with the
     scheduler's state as the reason."""
 
-    aside: list[SetAside] = field(default_factory=list)
-    blamed: list[SetAside] = field(default_factory=list)
-    lost: list[SetAside] = field(default_factory=list)
-    lacking: dict[str, str] = field(default_factory=dict)
+    aside: list[SetAside]
+    blamed: list[SetAside]
+    lost: list[SetAside]
+    lacking: dict[str, str]
     """Of the last job: nodes without the image, and their progress ("": waiting for a turn)."""
     queue: Queue | None = None
     """Of the last job: the runs that wait; None before its first."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.onnode.kernel.records import Holder
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import HolderVerdict
 from orchestrator.onnode.set.lease import look

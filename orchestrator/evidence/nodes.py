@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, read_attempts
@@ -101,9 +101,9 @@ class NodeHistory:
             "exit_codes": self.exits,
             "bandwidth_gbps": self.gbps,
             "preflight": self.preflight.to_json() if self.preflight else None,
-            "set_aside": [asdict(aside) for aside in self.set_aside],
-            "blamed": [asdict(aside) for aside in self.blamed],
-            "lost": [asdict(aside) for aside in self.lost],
+            "set_aside": [aside._asdict() for aside in self.set_aside],
+            "blamed": [aside._asdict() for aside in self.blamed],
+            "lost": [aside._asdict() for aside in self.lost],
             "attempts": [_part_json(attempt, part) for attempt, part in self.parts],
         }
 

@@ -481,7 +481,7 @@ def as_json(drawn: SetPicture) -> dict[str, Any]:
         "current_run": drawn.current,
         "current_attempt": drawn.attempt,
         "current_runs": [run.run for run in drawn.going],
-        "evaluation": asdict(drawn.evaluation) if drawn.evaluation else None,
+        "evaluation": drawn.evaluation._asdict() if drawn.evaluation else None,
         "target": record.target if record else None,
         "started_ms": drawn.started_ms,
         "ended_ms": drawn.ended_ms,
@@ -491,7 +491,7 @@ def as_json(drawn: SetPicture) -> dict[str, Any]:
         "runs": [_run_json(run) for run in drawn.runs],
         "findings": [str(finding) for finding in drawn.findings],
         "spares": list(drawn.spares),
-        "set_aside": [asdict(aside) for aside in drawn.set_aside],
+        "set_aside": [aside._asdict() for aside in drawn.set_aside],
         "warnings": list(drawn.warnings),
         "pulling": drawn.pulling,
         "rehearsal": drawn.rehearsed,
@@ -506,6 +506,7 @@ def _run_json(run: RunPicture) -> dict[str, Any]:
     silence = run.silence.silence if run.silence else None
     return {
         **members,
+        "evaluation": run.evaluation._asdict() if run.evaluation else None,
         "rate": run.rates[-1] if run.rates else None,
         "quiet_s": silence.quiet_s if silence and not silence.unheard else None,
         "hang_limit_s": silence.limit_s if silence and silence.limit_ms else None,

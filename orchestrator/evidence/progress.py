@@ -10,10 +10,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import dropped_per_side, minutes_between, olympic_mean
@@ -31,8 +30,7 @@ MOST_POINTS = 200
 _MOST = 1 << 53
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """One evaluation: its value, the samples so far (0 if not logged), Unix milliseconds."""
 
     value: float

@@ -57,7 +57,7 @@ class SetEvidence:
         self._ends: dict[tuple[int, int], dict[int, NodeRunRecord]] = {}
 
     def _record(self) -> SetRecord | None:
-        record = read_set_record(self.layout)
+        record = read_set_record(self.layout, self.findings.inside)
         if isinstance(record, Finding):
             self.findings.put(record)
             return None
@@ -283,10 +283,10 @@ def going(job: JobRecord) -> list[tuple[int, int]]:
     return sorted(runs) or [(job.run, job.attempt)]
 
 
-def read_set_record(layout: Layout) -> SetRecord | Finding | None:
-    """Return set.json; None if missing, a Finding if it is unusable."""
+def read_set_record(layout: Layout, files: FilesInside | None = None) -> SetRecord | Finding | None:
+    """Return set.json; None if missing, a Finding if it is unusable. `files`: those of the set."""
     path = f"{layout.root}/set.json"
-    files = FilesInside(layout.root)
+    files = files or FilesInside(layout.root)
     record = read(SetRecord, path, files)
     if not isinstance(record, SetRecord):
         record = _declared(layout, files) or record

@@ -12,7 +12,7 @@ from orchestrator.mllog.compliance import LogFinding
 from orchestrator.mllog.source import Source, file_names
 from orchestrator.onnode.kernel.regular import MAX_BYTES
 from orchestrator.onnode.kernel.walk import SetWalk
-from orchestrator.onnode.policy.experiment import (
+from orchestrator.onnode.policy.experiment_facts import (
     ALL,
     INSIDE,
     label,

@@ -10,7 +10,6 @@ same runs give the same forecast.
 from __future__ import annotations
 
 import math
-import random
 from itertools import pairwise
 
 from orchestrator.mllog.numbers import positive
@@ -20,6 +19,7 @@ from orchestrator.words import count, duration, train_time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from random import Random
     from typing import Any
 
     from orchestrator.mllog.result import RunScore, Score
@@ -99,7 +99,7 @@ class _Urn:
         weight = len(self.counts) / (len(self.counts) + REFERENCE_WEIGHT)
         self.reference = [count * (1 + weight * (shift - 1)) for count in self.reference]
 
-    def draw(self, number: int, chance: random.Random) -> tuple[list[float], list[float]]:
+    def draw(self, number: int, chance: Random) -> tuple[list[float], list[float]]:
         """Return (samples, minutes) of missing runs."""
         counts, minutes, drift = list(self.counts), [], 1 + chance.gauss(0, DRIFT)
         for _ in range(number):
@@ -157,7 +157,9 @@ _QUANTILES = (
 
 
 def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict[str, Any]:
-    urn, chance = _Urn(score, good), random.Random(len(score.runs))
+    from random import Random  # not for a set that can no longer become valid
+
+    urn, chance = _Urn(score, good), Random(len(score.runs))
     if len(good) == 1 and urn.table is None:
         return {}  # a single run shows no spread, and no reference point does
     seen = [float(run.minutes or 0.0) for run in good]

@@ -24,7 +24,7 @@ from orchestrator.model.fields import (
     TimeLimit,
 )
 from orchestrator.model.part import DocumentPart
-from orchestrator.onnode.policy.reports import CHECKS
+from orchestrator.onnode.policy.check_names import CHECKS
 
 ALWAYS_DIRECT = ("localhost", "127.0.0.1", "::1")
 """Processes of a run reach each other there; gRPC would ask the proxy."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.resources import data_dir
 
@@ -49,8 +49,7 @@ class PublishedResult:
         return {**asdict(self), "run_minutes": list(self.run_minutes)}
 
 
-@dataclass(frozen=True, slots=True)
-class OtherResult:
+class OtherResult(NamedTuple):
     """A quoted time of another maker's GPUs, in minutes, from an article that compares AMD's."""
 
     round: str

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from orchestrator.resources import data_dir
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedStartup:
+class PublishedStartup(NamedTuple):
     """One published set, in seconds; None for times missing in its logs.
 
     `cold_s`: script start to run_start, for each new container. `warm_s`, `warm_range_s`: median,
@@ -35,7 +33,7 @@ class PublishedStartup:
     run_s: float | None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return self._asdict()
 
     @property
     def words(self) -> str:

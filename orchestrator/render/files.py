@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import tempfile
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from orchestrator.errors import ExitCode, RenderError, is_full
 from orchestrator.onnode.kernel.regular import read_bytes
-from orchestrator.onnode.set.bundle import changed, hashes
 
 LARGEST_DIFF = 256 << 10
 """Larger files are not compared by lines: the time is quadratic."""
@@ -105,6 +103,8 @@ def _check_place(directory: Path, replace_edited: bool) -> None:
 
 def edited_files(directory: Path) -> list[str]:
     """Return files that differ from the manifest: changed, missing or added."""
+    from orchestrator.onnode.set.bundle import changed, hashes  # not for a new folder
+
     return list(changed(hashes(directory), directory))
 
 
@@ -119,6 +119,8 @@ def read_bundle(directory: Path) -> dict[str, bytes]:
 
 def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
     """Yield a unified diff from the bundle in `directory` to `files`."""
+    from difflib import unified_diff
+
     old = read_bundle(directory)
     for name in sorted({*old, *files}):
         if old.get(name) == files.get(name):
@@ -126,7 +128,7 @@ def diff_bundle(files: Mapping[str, bytes], directory: Path) -> Iterator[str]:
         if max(len(old.get(name) or b""), len(files.get(name) or b"")) > LARGEST_DIFF:
             yield f"Files set/{name} and new/{name} differ"
         else:
-            yield from difflib.unified_diff(
+            yield from unified_diff(
                 _lines(old.get(name)),
                 _lines(files.get(name)),
                 f"set/{name}",

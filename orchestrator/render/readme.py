@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.onnode.kernel.client import bind, client_argv, folders, shared_folders
 from orchestrator.onnode.kernel.jobs import NODEID
 
 if TYPE_CHECKING:
@@ -20,9 +21,6 @@ _LABELS = {"set": "SET", "job": "JOB", "node": "NODE"}
 def shown_values(entry: Entry, values: Mapping[str, Any]) -> dict[str, str]:
     """Return `container`, `code_dir` and `command`. SET, JOB, NODE stand for names, $NAME for
     folders still unknown."""
-    from orchestrator.onnode.agent.container import bind, client_argv
-    from orchestrator.onnode.kernel.settings_file import folders, shared_folders
-
     channel = f"{entry.site.container.channel_dir}/orch-UID-JOB-NODE"
     results = (
         f"{channel}/results"

@@ -32,7 +32,7 @@ def document(report: Report) -> dict[str, Any]:
         "bandwidth": _listed(report.bandwidth),
         "published": [entry.to_json() for entry in report.published],
         "startups": _listed(report.startups),
-        "published_startup": _listed(report.published_startup),
+        "published_startup": [startup.to_json() for startup in report.published_startup],
         "tunables": _listed(report.tunables),
         "environment": _listed(report.environment),
         "images": [{"image": image, "used_by": where} for image, where in report.images],

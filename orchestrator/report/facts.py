@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.onnode.policy.experiment import INSIDE, of_run, runs_text
+from orchestrator.onnode.policy.experiment_facts import INSIDE, of_run, runs_text
 from orchestrator.views.figures import moment
 from orchestrator.words import count
 

@@ -10,7 +10,7 @@ from orchestrator.errors import Fix
 from orchestrator.mllog.rounds import requires_key, ruleset_problem
 from orchestrator.render.job_time import job_time
 from orchestrator.scheduler.kinds import kind_of
-from orchestrator.scheduler.slurm_nodes import minutes_of
+from orchestrator.scheduler.slurm_times import minutes_of
 from orchestrator.words import duration
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from orchestrator.scheduler.slurm_nodes import (
     Demand,
     NodeState,
     limit_may_differ,
-    minutes_of,
     node_states,
     partition_limits,
 )
+from orchestrator.scheduler.slurm_times import minutes_of
 from orchestrator.words import count, duration, quoted
 
 if TYPE_CHECKING:

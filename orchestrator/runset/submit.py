@@ -21,9 +21,10 @@ from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.lock import Lock
 from orchestrator.onnode.kernel.files import raise_if_away
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program
-from orchestrator.onnode.kernel.records import Holder, JobRecord, write
+from orchestrator.onnode.kernel.records import JobRecord, write
 from orchestrator.onnode.kernel.walk import SetWalk
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import unseen

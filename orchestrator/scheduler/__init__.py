@@ -8,8 +8,9 @@
 
 A job's state is Slurm's code, with the local scheduler too; `Job.account` has its meaning. Slurm's
 programs, variables and codes are named here, and in a job by `onnode/loop/slurm.py`, alone:
-`advice` has the commands for people, `slurm_states` and `slurm_reasons` the codes, `slurm_step` and
-`slurm_variables` the way to an allocation's nodes. Readers of sets use `kinds` and `reasons`.
+`advice` has the commands for people, `slurm_states` and `slurm_reasons` the codes, `slurm_times`
+the time limits, `slurm_step` and `slurm_variables` the way to an allocation's nodes. Readers of
+sets use `kinds` and `reasons`.
 """
 
 from __future__ import annotations

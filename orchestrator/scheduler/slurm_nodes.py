@@ -10,11 +10,11 @@ from orchestrator.errors import SchedulerError
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
+from orchestrator.scheduler.slurm_times import minutes_of
 from orchestrator.words import count
 
 _PREFIX = "salloc: "
 _GRANTED = re.compile(rf"^{_PREFIX}Granted job allocation (\d+)", re.MULTILINE)
-_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _BUSY = re.compile(r"nodes? (?:are|is) busy|node not available|connection timed out", re.IGNORECASE)
 """For nodes taken, or lost, since sinfo showed them idle. A request still queued when --immediate
 ends gets "Connection timed out"."""
@@ -205,22 +205,6 @@ def partition_limits(partitions: str | None) -> dict[str, int | None]:
             except ValueError as error:
                 raise unknown(answer, "sinfo's answer cannot be read") from error
     return limits
-
-
-def minutes_of(text: str) -> int | None:
-    """Read `MM`, `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`, rounded up as Slurm does;
-    None: unlimited. Raises ValueError."""
-    if text.lower() in ("infinite", "unlimited"):
-        return None
-    if not _TIME.fullmatch(text):
-        raise ValueError(f"{text!r} is no time")
-    days, dash, clock = text.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if dash or len(parts) == 3:
-        hours, minutes, seconds = (*parts, 0, 0)[:3]
-    else:
-        hours, (minutes, seconds) = 0, (*parts, 0)[:2]
-    return (int(days or 0) * 24 + hours) * 60 + minutes + (seconds > 0)
 
 
 def allocation_command(

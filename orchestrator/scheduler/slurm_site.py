@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from orchestrator.errors import SchedulerError
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
 from orchestrator.scheduler.slurm import CLUSTER_HINT, FIELD, NO_ANSWER, NO_CLUSTER, QUERY_S
-from orchestrator.scheduler.slurm_nodes import minutes_of
+from orchestrator.scheduler.slurm_times import minutes_of
 from orchestrator.words import count, duration
 
 _GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")

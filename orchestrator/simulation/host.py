@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from orchestrator.nodes.names import fold
 from orchestrator.onnode.kernel import program as programs
 from orchestrator.onnode.kernel.beat import BEAT_S
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.program import Program
-from orchestrator.onnode.kernel.records import Holder
 from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.world import World, stamp
 from orchestrator.onnode.loader import unpack

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator.errors import UsageError
 from orchestrator.nodes.names import expand_all, fold
-from orchestrator.scheduler.slurm_nodes import minutes_of
+from orchestrator.scheduler.slurm_times import minutes_of
 from orchestrator.simulation.slurm_call import (
     Call,
     Options,

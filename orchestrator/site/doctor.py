@@ -22,7 +22,7 @@ from orchestrator.errors import (
 )
 from orchestrator.model.prerequisites import needs
 from orchestrator.model.sites import group_problem
-from orchestrator.onnode.policy.reports import SYSTEM_CHECKS
+from orchestrator.onnode.policy.check_names import SYSTEM_CHECKS
 from orchestrator.onnode.policy.verdict import Row, Verdicts
 from orchestrator.preflight import places
 from orchestrator.preflight.bundle import temporary_bundle

@@ -20,7 +20,7 @@ from orchestrator.errors import ExitCode, Fix, SetError
 from orchestrator.model import Site, load_entry
 from orchestrator.model.prerequisites import UnmetNeed
 from orchestrator.nodes.names import NamedNode
-from orchestrator.onnode.policy.reports import CHECKS
+from orchestrator.onnode.policy.check_names import CHECKS
 from orchestrator.onnode.policy.verdict import NodeVerdict, Row, Verdicts
 from orchestrator.published import of_set
 from orchestrator.render import render_bundle

@@ -17,8 +17,9 @@ from until import now_ms, until
 
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.records import Holder, read, write
+from orchestrator.onnode.kernel.records import read, write
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.submissions import settle_own

@@ -9,7 +9,7 @@ import pytest
 from controller_parts import Commands
 
 from orchestrator.errors import ExitCode
-from orchestrator.scheduler.slurm_nodes import minutes_of
+from orchestrator.scheduler.slurm_times import minutes_of
 
 Fake = Callable[[str, str], Path]
 WHAT = ("MI325X_08x08x32", "flux1")  # 127 minutes a run: ten need 11 x 127 = 1397

@@ -59,15 +59,15 @@ from orchestrator.model.catalogue import Catalogue
 from orchestrator.model.sites import load_site
 from orchestrator.onnode.agent import space
 from orchestrator.onnode.kernel.events import UNIT, Event, parse_pong, parse_word
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.jobs import comment
 from orchestrator.onnode.kernel.mllog_tail import StopFinder, last_status, lines
-from orchestrator.onnode.kernel.records import Holder
 from orchestrator.onnode.kernel.settings_file import declared, shown
 from orchestrator.onnode.loop.attempt_reports import AttemptReports
 from orchestrator.onnode.loop.slurm import Senders, job_end, step_message
 from orchestrator.onnode.policy.reports import NodeReport
 from orchestrator.onnode.set import lease, ledger
-from orchestrator.scheduler import slurm, slurm_nodes
+from orchestrator.scheduler import slurm, slurm_nodes, slurm_times
 from orchestrator.scheduler.command import Answer
 
 KEPT = TOP / "tests/data/fuzz"
@@ -186,7 +186,7 @@ def read_slurm(content: bytes, folder: Path) -> None:
     for line in text.splitlines():
         step_message("", line, str.split)
         try:
-            slurm_nodes.minutes_of(line)
+            slurm_times.minutes_of(line)
         except ValueError:
             pass
 

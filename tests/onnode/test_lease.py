@@ -20,7 +20,7 @@ from sources import package_for_all
 from until import LIMIT_S, make_older, until
 
 from orchestrator.onnode.kernel.files import Files, PathLike, open_new
-from orchestrator.onnode.kernel.records import Holder
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import HeldError, Lease, linked

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from policy_parts import report, settings, unit
 
 from orchestrator.onnode.kernel.settings import Settings
+from orchestrator.onnode.policy.check_names import CHECKS
 from orchestrator.onnode.policy.judge import (
     Judgement,
     agree_on_facts,
@@ -21,7 +22,7 @@ from orchestrator.onnode.policy.judge import (
     judge_checks,
     usual,
 )
-from orchestrator.onnode.policy.reports import CHECKS, Check, NodeReport
+from orchestrator.onnode.policy.reports import Check, NodeReport
 
 NO_TOOL = ("gpu_count", "warn", "nothing tells about GPUs", "install amd-smi")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.onnode.kernel.records import Holder
+from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.policy.lease import ALIVE, GONE, STALE_S, UNKNOWN, WAIT, Observation, judge
 
 ME = Holder("alpha", 1001, "login1", "boot-l", "pid:[1]", 40, "400")

@@ -26,7 +26,7 @@ from orchestrator.onnode.agent.node import Node as RealNode
 from orchestrator.onnode.agent.node import this_node
 from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.kernel.settings import Settings
-from orchestrator.onnode.policy.reports import CHECKS
+from orchestrator.onnode.policy.check_names import CHECKS
 
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
 NAMES = tuple(name for name in CHECKS if name != "deep")

@@ -17,7 +17,8 @@ import pytest
 
 from orchestrator.onnode.kernel import records
 from orchestrator.onnode.kernel.files import Files
-from orchestrator.onnode.kernel.records import Holder, RunRecord
+from orchestrator.onnode.kernel.holder import Holder
+from orchestrator.onnode.kernel.records import RunRecord
 from orchestrator.onnode.kernel.world import World
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import HeldError, Lease

@@ -6,11 +6,12 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from ..kernel.client import bind, client_argv, folders, shared_folders
 from ..kernel.proxy import registry_in
 from ..kernel.settings import Settings
-from ..kernel.settings_file import folders, rehearsed, shared_folders
+from ..kernel.settings_file import rehearsed
 from ..kernel.waiting import Failed, Partner, Waiting, failing
 from .engine import Remover, mapped_users, users_question, users_remedy
 from .executor import AtEnd, Conversation, Executor, Hear
@@ -108,20 +109,6 @@ def pulled_name(settings: Settings) -> str:
     return f"docker.io/{'' if '/' in settings.cont else 'library/'}{settings.cont}"
 
 
-def bind(source: str, target: str, mode: str = "rw") -> str:
-    """Return a CSV value for --mount: unlike with --volume, a missing folder is an error."""
-    fields = [
-        "type=bind",
-        f"source={source}",
-        f"target={target}",
-        *(["readonly"] if mode == "ro" else []),
-    ]
-    return ",".join(
-        '"' + field.replace('"', '""') + '"' if set(field) & set(',"') else field
-        for field in fields
-    )
-
-
 def _shared(node: Node) -> dict[str, str]:
     """The group's shared folders: place in the container -> host."""
     place = hidden(_shared_place(node))
@@ -182,25 +169,6 @@ def _options(node: Node) -> list[str]:
         if not option.startswith(device)
         or os.path.exists(node.dev + option[len("--device=/dev") :].partition(":")[0])
     ]
-
-
-def client_argv(
-    engine: Sequence[str],
-    name: str,
-    labels: Mapping[str, str],
-    options: Sequence[str],
-    volumes: Sequence[str],
-    image: str,
-) -> list[str]:
-    """The container lives as long as its input is open. bash's arguments follow."""
-    argv = [*engine, "run", "--rm", "--interactive", "--init", "--name", name]
-    argv += [
-        word
-        for label, value in labels.items()
-        for word in ("--label", f"orchestrator.{label}={value}")
-    ]
-    argv += [*options, *(word for volume in volumes for word in ("--mount", volume))]
-    return [*argv, "--entrypoint", "bash", image]
 
 
 def run_argv(node: Node, name: str, volumes: Sequence[str], arguments: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..kernel.beat import listen
+from ..kernel.client import bind
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
 from . import network
 from .leftovers import remove_folder
@@ -82,7 +83,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
         argv = container.run_argv(
-            node, name, [container.bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"]
+            node, name, [bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"]
         )
         remover = Remover(node, name)
     held = [remover.held] if remover else []

@@ -8,9 +8,9 @@ import stat
 import time
 from collections.abc import Iterator
 
+from ..kernel.client import folders
 from ..kernel.events import number
 from ..kernel.plural import count
-from ..kernel.settings_file import folders
 from ..kernel.system import ask, entries, first_line, lines
 from .gpu import Verdict
 from .network import rdma_verdict

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
+from ..kernel.client import bind
 from ..kernel.system import entries, first_line
 from ..kernel.waiting import Failed, Waiting, failing
 from .leftovers import has_ended
@@ -134,7 +135,7 @@ class Scratch:
         """A container removes files of its own root."""
         argv = ["rm", "-rf", "--", folder]
         if self._waiting.call(argv, _REMOVE_S)[0] and self._node.settings.engine != "none":
-            from .container import bind, run_argv
+            from .container import run_argv
 
             name, volumes = f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)]
             script = ["-c", f"rm -rf {INSIDE}/*"]

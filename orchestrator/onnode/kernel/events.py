@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -35,8 +34,7 @@ orchestrator/words.py does."""
 _UNSHOWN_BUT_UNIT = {code: " " for code in _CODES if chr(code) != UNIT}
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """A line of the file, its cells in order. `ms`: Unix milliseconds; `node`: "" for the job."""
 
     ms: int

@@ -10,7 +10,7 @@ import json
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from .files import HERE, Files, PathLike, raise_if_away
 from .plural import count
@@ -28,8 +28,7 @@ LIMIT = 1 << 53
 """Larger numbers are damage."""
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """An unusable file, and why."""
 
     path: Path
@@ -39,19 +38,29 @@ class Finding:
         return f"{self.path}: {self.problem}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class StateFile:
-    """A kind of record. Members' types: keys of _ACCEPTED; NEEDED members are required."""
+    """A kind of record. Members' types: keys of _ACCEPTED; NEEDED members are required.
+
+    All kinds share its `==` and `repr`: a cold `status` would compile them for each.
+    """
 
     NEEDED: ClassVar[tuple[str, ...]] = ()
     SELDOM: ClassVar[tuple[str, ...]] = ()
     """Written only if not empty."""
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({values})"
+
 
 R = TypeVar("R", bound=StateFile)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SetRecord(StateFile):
     """set.json. `created_ms`: Unix milliseconds; `run_timeout_s`: seconds; `unmet`: missing parts
     of the published configuration."""
@@ -100,7 +109,7 @@ class SetRecord(StateFile):
         return count(self.gpus_per_node, "process" if self.gpu_model == NO_GPU else "GPU")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SubmissionRecord(StateFile):
     """submissions/<k>.json: a request to the scheduler, written before it and with its outcome."""
 
@@ -126,7 +135,7 @@ class SubmissionRecord(StateFile):
         return self.state in ("submitted", "refused")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class JobRecord(StateFile):
     """jobs/<job id>.json: the loop's record."""
 
@@ -165,7 +174,7 @@ class JobRecord(StateFile):
         return self.state in self.FINAL
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RunRecord(StateFile):
     """state.json of a run or an attempt."""
 
@@ -197,7 +206,7 @@ class RunRecord(StateFile):
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class NodeRunRecord(StateFile):
     """node_<rank>.json of an attempt: its end on a node. `drift`: host settings that did not hold.
 
@@ -338,28 +347,3 @@ def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files =
     except OSError:
         files.remove(temporary)
         raise
-
-
-@dataclass(frozen=True)
-class Holder:
-    """A process that holds, or checks, a lease. Unknown members: "" or 0."""
-
-    cluster: str = ""
-    uid: int = -1
-    host: str = ""
-    boot: str = ""
-    """The kernel's boot id: names may be shared, and reboots reuse process ids."""
-    pids: str = ""
-    """The namespace of `pid`."""
-    pid: int = 0
-    start: str = ""
-    """Clock ticks since boot, against recycled pids."""
-    job: str = ""
-    """The loop's job; "" for a command."""
-    restart: int = 0
-    """How often Slurm had restarted the job."""
-    token: str = ""
-
-    def __str__(self) -> str:
-        who = f"job {self.job}" if self.job else f"process {self.pid}" if self.pid else "somebody"
-        return f"{who} on {self.host or 'an unknown host'}"

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from .events import clean, number
@@ -72,27 +72,6 @@ def check_parts(files: Collection[str], settings: Settings, *, deep: bool) -> No
                 f"this bundle was rendered without lib/{part.path}; render it with "
                 f"{SITE[part.need]} in the site file"
             )
-
-
-def folders(mounts: Iterable[str], data: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (variable, host folder or "", place with mode) of MOUNTS."""
-    places = []
-    for variable, below, target, mode in (mount.split("\t") for mount in mounts):
-        source = data.get(variable, "")
-        places.append(
-            (
-                variable,
-                source if below == "." or not source else f"{source}/{below}",
-                f"{target}:{mode}",
-            )
-        )
-    return places
-
-
-def shared_folders(shared: Iterable[str], site_mounts: Iterable[str]) -> dict[str, str]:
-    """Return place -> folder's name; a site mount at the place wins."""
-    of_the_site = {mount.split("\t")[1] for mount in site_mounts}
-    return {path: path.strip("/").replace("/", "_") for path in shared if path not in of_the_site}
 
 
 def _number(name: str, text: str) -> int:

@@ -9,7 +9,6 @@ and the presence of files are those behind a link; a hard link is a file of the 
 from __future__ import annotations
 
 import os
-import re
 from itertools import islice
 
 from .regular import MAX_BYTES, open_fd, parse, read_fd
@@ -34,6 +33,8 @@ MOST_NAMES = 20_000
 TEXT_BYTES = 4 << 20
 """The most bytes read of a table or a text."""
 MOST_RUNS = 9999
+MOST_DIGITS = 9
+"""The most digits of a number in a name."""
 
 
 class FilesInside:
@@ -142,9 +143,17 @@ class SetWalk:
 
     def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
         """Return the sorted numbers k of the names `<prefix><k><suffix>` in a folder."""
-        name = re.compile(f"{re.escape(prefix)}([0-9]{{1,9}}){re.escape(suffix)}")
-        matches = map(name.fullmatch, self.names(folder))
-        return sorted(int(match[1]) for match in matches if match)
+        # No pattern: with the id of a job it would be compiled anew for each set of a list.
+        middles = (
+            name[len(prefix) : len(name) - len(suffix)]
+            for name in self.names(folder)
+            if name.startswith(prefix) and name.endswith(suffix)
+        )
+        return sorted(
+            int(text)
+            for text in middles
+            if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+        )
 
     def names(self, folder: PathLike) -> list[str]:
         """Return the sorted visible names."""

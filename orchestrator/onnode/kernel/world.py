@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .records import Holder
+    from .holder import Holder
 
 
 def now_ms() -> int:
@@ -61,7 +61,7 @@ class World:
 
     def holder(self, job: str = "", cluster: str = "", restart: int = 0) -> Holder:
         """Return this process as a lease's holder."""
-        from .records import Holder
+        from .holder import Holder
 
         try:
             pids = os.readlink("/proc/self/ns/pid")

@@ -11,9 +11,10 @@ from ..kernel.events import UNIT
 from ..kernel.plural import count
 from ..kernel.records import replace as replace_file
 from ..kernel.waiting import Flow
+from ..policy.check_names import OUTCOMES
 from ..policy.judge import Agreement, agree, judge_checks
 from ..policy.place import lacking, next_to_pull
-from ..policy.reports import OUTCOMES, Check, NodeReport
+from ..policy.reports import Check, NodeReport
 from ..policy.verdict import Row, table
 from .context import GroupRecord, JobContext
 from .step import GroupStep
@@ -39,9 +40,7 @@ class CheckResults:
         if not self._rows:
             return
         rows = [
-            Row(node, *vars(check).values())
-            for node, checks in self._rows.items()
-            for check in checks.values()
+            Row(node, *check) for node, checks in self._rows.items() for check in checks.values()
         ]
         try:
             job.world.files.make_folder(job.layout.preflight, exist_ok=True)

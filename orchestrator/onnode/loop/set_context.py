@@ -14,14 +14,13 @@ from ..kernel.records import JobRecord, RunRecord
 from ..kernel.settings import Settings
 from ..kernel.waiting import Flow
 from ..policy.experiment import (
-    INSIDE,
     FactChange,
     changes,
     judge_end,
     judge_start,
     known,
-    list_differences,
 )
+from ..policy.experiment_facts import INSIDE, list_differences
 from ..policy.job_state import JobEnd, ending
 from ..policy.place import waiting_now
 from ..policy.reports import NodeReport

@@ -10,18 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ..kernel.layout import CONTENT_PARTS
+from .experiment_facts import ALL, INSIDE, is_content, label, of_run, runs_text
 
 Facts = Mapping[str, Mapping[str, str]]
 """Field -> node (* for most) -> value."""
 Known = Mapping[str, Mapping[str, Sequence[int]]]
 """Field -> value -> runs that count and had it."""
 
-ALL = "*"
-INSIDE = "inside."
-"""Prefix of facts about the content of containers; a part follows."""
-_WARNED = ("driver", "gpu.firmware.", "gpu.vbios", "nic.firmware", "kernel", "bios", "rocm")
-_MOST_LISTED = 4
 MOST_TOLD = 8
 
 
@@ -49,53 +44,6 @@ class FactChange(NamedTuple):
     def text(self) -> str:
         where = f"on {', '.join(self.nodes)}" if self.nodes else "on all nodes"
         return f"{label(self.field)} {self.value} {where}, {self.before} in {runs_text(self.runs)}"
-
-
-def label(field: str) -> str:
-    """For people."""
-    part = field[len(INSIDE) :] if field.startswith(INSIDE) else ""
-    return f"{part} of the containers:" if part else f"{field} is"
-
-
-def runs_text(runs: Sequence[int]) -> str:
-    """Return `run 3` or `runs 1 to 4, 7`."""
-    parts: list[list[int]] = []
-    for run in sorted(set(runs)):
-        if parts and parts[-1][-1] == run - 1:
-            parts[-1].append(run)
-        else:
-            parts.append([run])
-    texts = [f"{some[0]} to {some[-1]}" if len(some) > 1 else str(some[0]) for some in parts]
-    return f"run{'s' if len(set(runs)) > 1 else ''} {', '.join(texts)}"
-
-
-def parse_facts(text: str) -> dict[str, dict[str, str]]:
-    """Return the compared facts of a start.tsv."""
-    facts: dict[str, dict[str, str]] = {}
-    for row in text.splitlines()[1:]:
-        node, field, value = (row.split("\t", 2) + ["", ""])[:3]
-        if is_compared(field) and value not in ("", "-"):
-            facts.setdefault(field, {})[node] = value
-    return facts
-
-
-def is_content(field: str) -> bool:
-    """Return whether a fact is the image or content of a container."""
-    return field == "image" or field.startswith(INSIDE)
-
-
-def is_compared(field: str) -> bool:
-    return is_content(field) or field.startswith(_WARNED)
-
-
-def of_run(inside: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    """Return the facts of a run's state. `inside`: node -> part -> hash."""
-    facts: dict[str, dict[str, str]] = {}
-    for node, parts in inside.items():
-        for part, value in parts.items() if isinstance(parts, dict) else ():
-            if part in CONTENT_PARTS and isinstance(value, str):
-                facts.setdefault(INSIDE + part, {})[node] = value
-    return facts
 
 
 def known(runs: Iterable[tuple[int, Facts]]) -> dict[str, dict[str, list[int]]]:
@@ -178,23 +126,3 @@ def judge_end(
 def listed(texts: Sequence[str], most: int = MOST_TOLD) -> str:
     more = f"; and {len(texts) - most} more" if len(texts) > most else ""
     return "; ".join(texts[:most]) + more
-
-
-def list_differences(old: str, new: str) -> str:
-    """Compare two lists (lines of name, tab, value): `numpy 1.26.4 -> 2.0.0`."""
-    before, after = _entries(old), _entries(new)
-    texts = [
-        f"{name} {_shown(before.get(name))} -> {_shown(after.get(name))}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
-    more = f" and {len(texts) - _MOST_LISTED} more" if len(texts) > _MOST_LISTED else ""
-    return ", ".join(texts[:_MOST_LISTED]) + more
-
-
-def _entries(text: str) -> dict[str, str]:
-    return {line.partition("\t")[0]: line.partition("\t")[2] for line in text.splitlines()}
-
-
-def _shown(value: str | None) -> str:
-    return "none" if value is None else value[:60]

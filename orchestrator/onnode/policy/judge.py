@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..kernel.events import number
 from ..kernel.node_names import by_text, fold, ranked, subject
+from .check_names import OUTCOMES
 from .experiment import MOST_TOLD, usual
-from .reports import MOST_FACTS, OUTCOMES, Check, NodeReport, check_order, line
+from .reports import MOST_FACTS, Check, NodeReport, check_order, line
 
 if TYPE_CHECKING:
     from ..kernel.settings import Settings

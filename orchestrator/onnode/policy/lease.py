@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernel.records import Holder
+from ..kernel.holder import Holder
 
 STALE_S = 90.0
 """An NFS client may show times up to a minute old (acregmax)."""

@@ -4,38 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..kernel.events import UNIT, clean, number
+from .check_names import CHECKS, OUTCOMES
 
 VERDICTS = frozenset({"pass", "warn", "fail", "skip"})
-SYSTEM_CHECKS = (
-    "image",
-    "gpu_count",
-    "gpu_model",
-    "gpu_memory",
-    "gpu_processes",
-    "gpu_errors",
-    "gpu_links",
-    "rdma",
-    "data",
-)
-CHECKS = (
-    "engine",
-    *SYSTEM_CHECKS,
-    "log_dir",
-    "free_space",
-    "clock",
-    "root",
-    "limits",
-    "leftovers",
-    "versions",
-    "reach",
-    "deep",
-)
-"""In display order; the first failure makes a node unfit."""
-OUTCOMES = ("container", "tunables", "verdict")
-"""Rows after a node's checks."""
-
 MOST_CHECKS, MOST_FACTS, MOST_ITEMS, MOST_CHARACTERS = 64, 512, 64, 1024
 MOST_QUOTED = 200
 """Most characters of a log's line in a reason."""
@@ -46,8 +20,7 @@ _NAME = re.compile(r"[a-z_]{1,40}", re.ASCII)
 _MS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """`verdict`: pass, warn, fail or skip; `ms`: duration."""
 
     name: str

@@ -22,7 +22,8 @@ from ..kernel.records import RunRecord, SetRecord, StateFile
 from ..kernel.waiting import Flow
 from ..kernel.walk import SetWalk
 from ..kernel.world import THIS, World
-from ..policy.experiment import Facts, of_run, parse_facts
+from ..policy.experiment import Facts
+from ..policy.experiment_facts import of_run, parse_facts
 from . import bundle as bundle_files
 from . import ledger
 from .lease import HeldError, Lease, remove_abandoned, remove_unfinished

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from ..kernel.records import Holder
+from ..kernel.holder import Holder
 from ..kernel.regular import parse
 from ..kernel.world import THIS, World
 from ..policy.lease import ALIVE, STALE_S, HolderVerdict, Observation, judge, same_kernel
