@@ -10,8 +10,7 @@
     ├── SetError                 a set's folder: missing, unreadable or in the wrong state
     └── InputError               logs
 
-Packages may add their own errors (EngineError in container/image.py, Refused in
-submission/refusal.py).
+Packages may add their own.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Fix:
 
     @property
     def asks(self) -> bool:
-        """Return whether the command asks for a value, and repeats the typed one as it is."""
+        """Whether the command asks for a value, and repeats the typed one as it is."""
         return bool(self.first) and not self.options
 
     def line(self, typed: Sequence[str]) -> str:

@@ -220,7 +220,7 @@ def utc_time(unix_ms: Any, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def _is_time(value: Any) -> bool:
-    """Files have any value for a time, and 0 for none."""
+    """A file has any value, and 0 for no time."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and 0 < value <= _LAST_MS
 

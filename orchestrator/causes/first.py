@@ -1,9 +1,8 @@
 """The first cause in the logs of several nodes: the line of the node that explains all ends.
 
-The deepest grade (cause.py) counts, wherever its line is. Of several lines of one grade, the first
-in its log counts; of several nodes, the first by the lines' stamps if all have stamps further apart
-than clocks may be, otherwise the node that ended by itself, and first. If that node's log has
-nothing, its exit code counts.
+The deepest grade (cause.py) counts, wherever its line is. Of lines of the same grade, the first in
+its log counts; of nodes, the first by the lines' stamps if these are further apart than clocks may
+be, otherwise the node that ended by itself, and first: if its log has nothing, its exit code.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The symptoms in the log of a node: lines that may explain the end of the program.
 
-Their form alone decides (forms.py), no cause. A traceback with its chain is one episode with a
-single symptom: its first exception, unless it is a mere look-up or wrapper. Lines that continue an
-error belong to its episode: the stack of an MPI error, the last error of RCCL. Lines that the
-program outlived are no symptoms, nor are the frames of a stack.
+Their form alone decides (forms.py). A traceback with its chain is an episode with a single
+symptom: its first exception, unless it is a mere look-up or wrapper. Lines that continue an error,
+such as the stack of an MPI error, belong to its episode. Lines that the program outlived are no
+symptoms.
 """
 
 from __future__ import annotations

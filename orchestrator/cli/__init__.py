@@ -1,9 +1,8 @@
 """The command line: each command of index.py is a module, imported when called, which ends with
 COMMAND = Command(name, help, arguments, run, codes), see command.py.
 
-`main` turns every exception, a closed pipe and a full disk into a message and an exit code: no user
-sees a traceback. Output goes through words.Cleaned: terminals never receive foreign control
-characters.
+`main` turns every exception, a closed pipe and a full disk into a message and an exit code. Output
+goes through words.Cleaned: terminals never receive foreign control characters.
 """
 
 from __future__ import annotations

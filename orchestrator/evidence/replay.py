@@ -1,13 +1,6 @@
 """Repeat the decisions of a job from its event file, and compare them with its records.
 
-The same events give the same decisions: eligible nodes (`hold`), chosen nodes (`placed`) and their
-ranks (`ordered`), the outcome and blame of an attempt (`outcome`), whether it was free (`free`),
-whether all died alike (`repeated`), whether the program refuses its settings (`refuses`), the
-meaning of the checks (`judged`), the next image pull (`pull`), the allowed silence of a run
-(`pulse`), the node that stands out in it (`look`), a hang (`hung`), traffic over sockets
-(`sockets`), too little time before the job's limit (`late`), the next run of a group of nodes
-(`take`), whether nodes are those of earlier runs (`experiment`), the group's last run (`stops`),
-notifications (`notify`), why the set is closed (`ending`).
+The same events give the same decisions; `_DECISIONS` has them, by the words of their events.
 """
 
 from __future__ import annotations

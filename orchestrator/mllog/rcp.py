@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FAILED = 1e9
 """Samples to converge of a run that did not converge."""
 _WITH_FAILED = FAILED / 10
-"""A mean of ten runs, one of them FAILED, is no smaller."""
+"""The mean of ten runs with a FAILED run is no smaller."""
 
 LARGEST_BATCH = 1e9
 """The referee knows no larger batch size."""

@@ -2,8 +2,8 @@
 
 Most records of a dense log are training statistics that differ in their numbers alone. A `Shapes`
 learns the exact text of such records, once parsed, with JSON's grammar of numbers in their place.
-One regular expression then blanks every whole line of that shape. Torn lines, and lines that differ
-beyond their numbers, do not match and are parsed. Line ends stay, so line numbers stay.
+One regular expression then blanks every whole line of that shape. Other lines are parsed. Line ends
+stay, so line numbers stay.
 """
 
 from __future__ import annotations

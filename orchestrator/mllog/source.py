@@ -88,7 +88,7 @@ class Source:
         self.remarks: list[str] = []
         """Further remarks about its records, unusable files among them."""
         self.inside = FilesInside(directory if is_set else "")
-        """Its files; a plain folder may be one of links."""
+        """Its files; a plain folder may have links."""
         self.walk = SetWalk(directory, self.inside, self._remark)
         self._results = SetWalk(directory, self.inside, self._refuse)
         self._workload: dict[str, Any] | None = None

@@ -1,7 +1,6 @@
 """Confidence in the difference of two olympic means.
 
-An olympic mean is a trimmed mean. The spread of the kept runs alone would promise too much: dropped
-runs spread most. Yuen's test is Welch's t for trimmed means, with the variance of the winsorised
+An olympic mean is a trimmed mean, and dropped runs spread most. Yuen's test is Welch's t for trimmed means, with the variance of the winsorised
 sample (dropped values replaced by their nearest kept values) and h - 1 degrees of freedom for h
 kept runs. Source: K. K. Yuen, Biometrika 61 (1974) 165-170.
 """

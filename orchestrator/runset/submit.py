@@ -1,8 +1,7 @@
 """Submit a set's job to the scheduler, once.
 
-An interruption is safe anywhere: lock the set, write the intent, ask the scheduler, write the
-outcome. After an intent without an outcome, the next command first looks for the job by the set's
-own name.
+Safe to interrupt anywhere: lock the set, write the intent, ask the scheduler, write the outcome.
+After an intent without an outcome, the next command first looks for the job by its name.
 """
 
 from __future__ import annotations

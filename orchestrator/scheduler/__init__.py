@@ -7,10 +7,8 @@
     cluster() -> str                       the cluster's name in a lease; "" if unknown
 
 A job's state is Slurm's code, with the local scheduler too; `Job.account` has its meaning. Slurm's
-programs, variables and codes are named here, and in a job by `onnode/loop/slurm.py`, alone:
-`advice` has the commands for people, `slurm_states` and `slurm_reasons` the codes, `slurm_times`
-the time limits, `slurm_step` and `slurm_variables` the way to an allocation's nodes. Readers of
-sets use `kinds` and `reasons`.
+programs, variables and codes are named in the modules `slurm_*` here, in `advice` (commands for
+people), and in a job by `onnode/loop/slurm.py`, alone. Readers of sets use `kinds` and `reasons`.
 """
 
 from __future__ import annotations

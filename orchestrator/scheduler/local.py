@@ -1,8 +1,7 @@
 """Jobs as processes of this machine: the bundle's `run_with_docker.sh` in its own session.
 
 A job id is `local-<pid>-<start>`: the start in clock ticks since boot (field 22 of /proc/PID/stat),
-so a recycled pid is never taken for the job. The job's environment has the id as ORCH_JOB_ID, the
-name as ORCH_JOB_NAME: /proc shows every job and its processes.
+as pids are used again. ORCH_JOB_ID and ORCH_JOB_NAME show a job's processes in /proc.
 """
 
 from __future__ import annotations

@@ -30,12 +30,11 @@ class TableLayout:
     """Rows under a header in capitals, for any width. Columns are known by their index: two may
     have the same name.
 
-    The first column is a row's subject: never folded or dropped, to be copied. While lines are too
-    long, empty columns are dropped; then the columns `under` and the texts `below` move, indented,
-    under their row; then columns are dropped in the order of `leave`. If `leave` has the first
-    column, its ids get their own lines, and all others are tried again. A column in both moves
-    under its row in its turn of `leave`. Columns still too wide are folded, except code under a
-    row: pasted, a broken command would be two.
+    The first column is a row's subject, to be copied: never folded or dropped. While lines are too
+    long, empty columns are dropped; then the columns `under` and the texts `below` move under their
+    row; then columns are dropped in the order of `leave`. If that has the first column, its ids get
+    their own lines, and all others are tried again. A column in both moves under its row in its
+    turn. Columns still too wide are folded, except code: pasted, a broken command would be two.
     """
 
     def __init__(self, part: Table) -> None:

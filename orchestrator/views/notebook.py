@@ -15,7 +15,7 @@ class NotebookSet(SetPicture):
         from orchestrator.views.parts import MOST_ROWS, Bullets, FactList, Heading
         from orchestrator.views.sets import describe, run_table
 
-        # The page stays as it is: it says nothing of the time that is left.
+        # The page stays: no time left.
         facts = [(name, text) for name, text in describe(self) if name != "left"]
         runs, more = run_table(self.runs).first(MOST_ROWS)
         remarks = [Bullets([more])] if more else []

@@ -82,10 +82,9 @@ class FactList(Frozen):
 class Table(Frozen):
     """Rows under a header; a row's first cell is its heading.
 
-    `numeric`: indexes of right-aligned columns; `states`: with signs, and colours where there are
-    any. A narrow terminal moves the columns `under` below their rows, where code cells stay whole,
-    and then drops the columns `leave`, both in this order; a column in both moves in its turn of
-    `leave`. `remark`: the column of the texts `below` where they are one.
+    `numeric`: indexes of right-aligned columns; `states`: with signs and colours. A narrow terminal
+    moves the columns `under` below their rows, then drops the columns `leave` (views/layout.py).
+    `remark`: the name of a column of the texts `below`.
     """
 
     kind = "table"

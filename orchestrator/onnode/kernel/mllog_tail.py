@@ -74,7 +74,7 @@ class WholeLines:
 
     def __init__(self) -> None:
         self._rest = bytearray()
-        """The unfinished line, or the start of a longer one."""
+        """The unfinished line, or its start."""
 
     def feed(self, piece: bytes) -> bytes:
         """Return the lines that end in `piece`."""

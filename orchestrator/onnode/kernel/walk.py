@@ -1,9 +1,9 @@
 """A set's folder for all its readers: lists of its runs, attempts and nodes, and its JSON files.
 
 Lists and files have limits; with `FilesInside`, nothing behind a link out of the folder is read.
-So commands read records, events, logs, results and the ledger. Its limits: the loop, and a command
-that writes, read what they change as it is; a bundle is hashed where a link points; sizes, times
-and the presence of files are those behind a link; a hard link is a file of the set.
+So commands read records, events, logs, results and the ledger. Not so: the loop and commands that
+write read what they change; a bundle is hashed where a link points; sizes, times and presence of
+files are those behind a link.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class FilesInside:
         return f"{real}/".startswith(self._real)
 
     def _link_out(self, path: str) -> str:
-        """Return the first part of `path` that leads out, or `path` if none does any more."""
+        """Return the first part of `path` that leads out, or `path` if meanwhile no part does."""
         part, parent = path, os.path.dirname(path)
         while not self._has(os.path.realpath(parent)):
             if parent in (part, ""):
