@@ -69,7 +69,7 @@ class Fix:
 
     @property
     def asks(self) -> bool:
-        """Whether the command asks for a value, and repeats the typed one as it is."""
+        """Return whether the command asks for a value, and repeats the typed one as it is."""
         return bool(self.first) and not self.options
 
     def line(self, typed: Sequence[str]) -> str:
