@@ -1,9 +1,8 @@
 """Immutable objects without `dataclasses`, for what a cold `orchestrator score` loads.
 
 To its 40 ms of processor time, importing `dataclasses` would add 6 ms, and each frozen class 0.6
-ms; a class here takes 0.01 ms. So `mllog`, the views that `score` shows and
-`cli.command` use Frozen; elsewhere a dataclass, or a NamedTuple (0.1 ms, with `typing` loaded) for
-a row of values.
+ms; a class here takes 0.01 ms. So `mllog`, the views that `score` shows and `cli.command` use
+Frozen; elsewhere a dataclass, or a NamedTuple (0.1 ms, with `typing` loaded) for a row of values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The referee's RCP test reads one log differently from its compliance checker.
 
-Source: rcp_checker.read_submission_file. In file order, a record with
-`eval_accuracy` anywhere in it is an evaluation, and the benchmark must come before these. `refused` has the reason if the test would end with a traceback.
+Source: rcp_checker.read_submission_file. In file order, a record with `eval_accuracy` anywhere in
+it is an evaluation, and the benchmark must come before these. `refused` has the reason if the test
+would end with a traceback.
 """
 
 from __future__ import annotations

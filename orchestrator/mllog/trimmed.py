@@ -1,8 +1,9 @@
 """Confidence in the difference of two olympic means.
 
-An olympic mean is a trimmed mean, and dropped runs spread most. Yuen's test is Welch's t for trimmed means, with the variance of the winsorised
-sample (dropped values replaced by their nearest kept values) and h - 1 degrees of freedom for h
-kept runs. Source: K. K. Yuen, Biometrika 61 (1974) 165-170.
+An olympic mean is a trimmed mean, and dropped runs spread most. Yuen's test is Welch's t for
+trimmed means, with the variance of the winsorised sample (dropped values replaced by their nearest
+kept values) and h - 1 degrees of freedom for h kept runs. Source: K. K. Yuen, Biometrika 61 (1974)
+165-170.
 """
 
 from __future__ import annotations

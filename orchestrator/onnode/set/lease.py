@@ -2,9 +2,9 @@
 token.
 
 The file is complete when it appears: linked to its name, or, without hard links, made with O_EXCL.
-That works on NFS and Lustre, flock not everywhere. The holder touches it every `BEAT_S`
-seconds. Its age is measured against a new file, by the storage's clock. policy/lease.py decides
-whether a holder is dead.
+That works on NFS and Lustre, flock not everywhere. The holder touches it every `BEAT_S` seconds.
+Its age is measured against a new file, by the storage's clock. policy/lease.py decides whether a
+holder is dead.
 """
 
 from __future__ import annotations
