@@ -58,7 +58,7 @@ def folder(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
     yield root
     for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
         lab.run("scancel", job)
-    until(lambda: not lab.run("squeue", "--noheader", "--format=%i").stdout.split())
+    lab.free()
     assert differences(root) == []
     shutil.rmtree(root)
 
