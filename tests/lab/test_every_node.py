@@ -15,7 +15,7 @@ import pytest
 from replayed import differences
 from run_sets import Set
 from sites import write_site, write_system
-from until import LIMIT_S, until
+from until import LIMIT_S
 
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.layout import Layout

@@ -171,7 +171,6 @@ class Shell:
         until(lambda: self("orchestrator status | sed -n 2p")[1][0].split()[1] == state)
 
 
-
 @pytest.fixture(scope="module")
 def shell(lab: Lab) -> Iterator[Shell]:
     folder = lab.shared / f"failures-{os.getpid()}"
