@@ -206,6 +206,8 @@ REFEREE = (
     "simulation/test_training_referee.py",
 )
 """Files that ask the official referee, whose pandas and scipy one worker imports once."""
+SOURCES = ("test_imports.py", "test_names.py", "test_objects.py", "test_words.py")
+"""Files that read the whole package, which one worker parses once."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -245,6 +247,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.xdist_group(place))
     elif place in REFEREE:
         item.add_marker(pytest.mark.xdist_group("referee"))
+    elif place in SOURCES:
+        item.add_marker(pytest.mark.xdist_group("sources"))
     if not (
         needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)
     ):

@@ -167,7 +167,8 @@ class Shell:
         (self.folder / name).write_text(yaml.safe_dump(site))
 
     def wait(self, state: str = "complete") -> None:
-        """Wait until the newest set is in a state."""
+        """Wait until the newest set is in a state; while its job lives, ask nothing that starts a Python."""
+        until(lambda: not self.lab.run("squeue", "--noheader", "--format=%i").stdout)
         until(lambda: self("orchestrator status | sed -n 2p")[1][0].split()[1] == state)
 
 
