@@ -15,7 +15,7 @@
 # make lab       a real 8-node Slurm and a Docker engine on this machine, to play with; make lab-down removes it
 # make clean     remove what these made in the checkout
 #
-# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (two more than processors, as many wait; at most 8).
+# ARGS goes to the command: make test ARGS="-k score", make demo ARGS="--help". JOBS is how many tests run side by side (one more than processors, as some wait; at most 8).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -27,7 +27,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PYTHON=$(BIN)/python tools/install
-JOBS = $(shell processors=$$(nproc 2>/dev/null || echo 2); echo $$((processors < 6 ? processors + 2 : 8)))
+JOBS = $(shell processors=$$(nproc 2>/dev/null || echo 2); echo $$((processors < 8 ? processors + 1 : 8)))
 SEEDS := 1000
 SITE := build/docs
 PYTEST = $(BIN)/python -m pytest -q --numprocesses $(JOBS) --dist loadgroup
