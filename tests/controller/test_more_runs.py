@@ -10,9 +10,7 @@ from pathlib import Path
 import outputs
 import pytest
 from controller_parts import Commands
-from sites import write_site
 
-from orchestrator.cli import main
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import open_set
@@ -33,27 +31,6 @@ def started(cli: Commands, site: Path, nexp: int = 1) -> Path:
     root = Path(outputs.checked(cli.out)["set"])
     assert cli("watch", root).code == ExitCode.OK
     return root
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A complete set of one run, for tests that need no more than a copy of it."""
-    folder = tmp_path_factory.mktemp("sets")
-    log_dir = folder / "sets"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("ORCHESTRATOR_SITE", raising=False)
-        patch.setenv("XDG_CONFIG_HOME", str(folder))
-        made = write_site(folder / "site.yaml", log_dir)
-        assert main(["submit", *WHAT, "1", "--site", str(made), "--wait"]) == ExitCode.OK
-    [record] = log_dir.glob("*/set.json")
-    return record.parent
-
-
-@pytest.fixture
-def complete(original: Path, site: Path) -> Path:
-    place = site.parent / "sets" / original.name
-    shutil.copytree(original, place, symlinks=True)
-    return place
 
 
 def seeds(root: Path) -> list[int]:
@@ -114,10 +91,8 @@ def test_an_interrupted_extension_is_completed(cli: Commands, site: Path) -> Non
     assert open_set(root).record.nexp == 2 and verify(root).problems == ()
 
 
-def test_declared_runs_that_are_missing_are_shown(
-    cli: Commands, site: Path, complete: Path
-) -> None:
-    root = complete
+def test_declared_runs_that_are_missing_are_shown(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
     ledger.append(root, extension(4))
     write(replace(open_set(root).record, nexp=4), root / "set.json")
     picture = cli.json("status", root)
@@ -163,8 +138,8 @@ def test_a_bundle_that_was_deleted_is_named(cli: Commands, site: Path) -> None:
     assert len(list(root.glob("submissions/*.json"))) == 1
 
 
-def test_a_deleted_file_of_the_bundle_is_missing(complete: Path) -> None:
-    root = complete
+def test_a_deleted_file_of_the_bundle_is_missing(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
     (root / "bundle/rccl_env.sh").unlink()
     [problem] = verify(root).problems
     assert str(problem) == "bundle/rccl_env.sh: is missing"
@@ -172,8 +147,8 @@ def test_a_deleted_file_of_the_bundle_is_missing(complete: Path) -> None:
     assert "bundle/manifest.json: is missing" in map(str, verify(root).problems)
 
 
-def test_a_missing_file_of_several_records_is_one_problem(complete: Path) -> None:
-    root = complete
+def test_a_missing_file_of_several_records_is_one_problem(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
     (root / "runs/1/attempt_1/state.json").unlink()
     [problem] = verify(root).problems
     assert (
@@ -185,8 +160,8 @@ def test_a_missing_file_of_several_records_is_one_problem(complete: Path) -> Non
     assert str(problem) == "runs/1/attempt_1/state.json: missing, but listed in the ledger"
 
 
-def test_extensions_that_were_changed_are_found(complete: Path) -> None:
-    root = complete
+def test_extensions_that_were_changed_are_found(cli: Commands, site: Path) -> None:
+    root = started(cli, site)
     ledger.append(root, extension(1))
     assert "it was inserted, or changed" in str(verify(root).problems)
     ledger.append(root, ("attempt", {"run": 2, "attempt": 1, "seed": 1, "nodes": []}))

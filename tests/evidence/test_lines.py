@@ -57,38 +57,39 @@ def hits(folder: Path) -> tuple[int, int]:
     return sum(hit for hit, _ in found), sum(first for _, first in found)
 
 
-def test_the_deciding_line_is_quoted_and_without_any_cause_as_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quoted, first = hits(tmp_path / "all")
+def test_the_deciding_line_is_quoted(tmp_path: Path) -> None:
+    quoted, first = hits(tmp_path)
     assert len(LABELLED) >= 160
     assert quoted >= 0.93 * len(LABELLED)
     assert first >= 0.9 * len(LABELLED)
+
+
+def test_without_any_cause_the_line_is_found_as_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quoted, first = hits(tmp_path / "all")
     use_causes(monkeypatch, ())
     without, first_without = hits(tmp_path / "none")
     assert without >= 0.97 * quoted
     assert first_without >= 0.97 * first
 
 
+@pytest.mark.parametrize("seed", range(2))
 def test_the_order_of_signs_changes_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     cases = [*LABELLED, *failures.cases("writing")]
-
-    def answers(folder: Path) -> list[str]:
-        return [failures.explained(folder / case.name, case).cause for case in cases]
-
-    before = answers(tmp_path / "before")
-    for seed in range(2):
-        order = random.Random(seed)
-        shuffled = []
-        for row in CAUSES:
-            signs = row.signs
-            order.shuffle(signs)
-            shuffled.append(dataclasses.replace(row, told_by=" | ".join(signs)))
-        order.shuffle(shuffled)
-        use_causes(monkeypatch, tuple(shuffled))
-        assert answers(tmp_path / str(seed)) == before, seed
+    before = [failures.explained(tmp_path / "a" / case.name, case).cause for case in cases]
+    order = random.Random(seed)
+    shuffled = []
+    for row in CAUSES:
+        signs = row.signs
+        order.shuffle(signs)
+        shuffled.append(dataclasses.replace(row, told_by=" | ".join(signs)))
+    order.shuffle(shuffled)
+    use_causes(monkeypatch, tuple(shuffled))
+    after = [failures.explained(tmp_path / "b" / case.name, case).cause for case in cases]
+    assert after == before
 
 
 def published_logs() -> list[Path]:
