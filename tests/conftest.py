@@ -15,7 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
@@ -206,6 +206,8 @@ REFEREE = (
     "simulation/test_training_referee.py",
 )
 """Files that ask the official referee, whose pandas and scipy one worker imports once."""
+SOURCES = ("test_imports.py", "test_names.py", "test_objects.py", "test_words.py")
+"""Files that read the whole package, which one worker parses once."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -245,6 +247,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.xdist_group(place))
     elif place in REFEREE:
         item.add_marker(pytest.mark.xdist_group("referee"))
+    elif place in SOURCES:
+        item.add_marker(pytest.mark.xdist_group("sources"))
     if not (
         needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)
     ):
@@ -276,6 +280,40 @@ def pytest_terminal_summary(
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("lab"):
         require_lab()
+        lab_at(lab_state()).free()
+
+
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """After a test that failed, give its jobs' nodes back to the others; after any other, empty its folder.
+
+    All tests leave hundred thousands of files, which pytest would remove one after the other at the end of a later run. The
+    folder itself stays, so that its name is not used again.
+    """
+    report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
+    if report.when != "teardown":
+        return report
+    if not item.stash[FAILED]:
+        empty(getattr(item, "funcargs", {}).get("tmp_path"))
+    elif item.get_closest_marker("lab") and not lab_problem():
+        lab_at(lab_state()).end_all()
+    return report
+
+
+def empty(folder: Path | None) -> None:
+    """Remove everything in a folder that can be removed."""
+    for path in folder.iterdir() if folder is not None and folder.is_dir() else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink()
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,35 @@ class Lab:
         argv = [sys.executable, "-m", "orchestrator", *map(str, arguments)]
         return captured(argv, env, cwd=folder, limit_s=limit_s)
 
+    def free(self) -> None:
+        """Wait until the jobs of earlier tests are over and every node is idle.
+
+        A node that Slurm planned for a waiting job stays `planned` after that job, until Slurm plans again: at most once a
+        second, and never while a job completes. And Slurm drains a node whose step ended without its daemon's notice.
+        """
+        until(self._is_free, lambda: self.run("sinfo", "--Node", "--long").stdout)
+
+    def _is_free(self) -> bool:
+        nodes = self.run("sinfo", "--noheader", "--Node", "--format=%N %T %E").stdout.splitlines()
+        for name, _, reason in (line.split(maxsplit=2) for line in nodes):
+            if reason == "Kill task failed":
+                self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
+        idle = all(line.split()[1] == "idle" for line in nodes)
+        return idle and not self.run("squeue", "--noheader", "--format=%i").stdout
+
+    def end_all(self) -> None:
+        """Cancel all jobs and have every node back, after a test that may have left both."""
+        nodes = f"nodename={','.join(self.nodes)}"
+        self.run("scancel", "--user=root", check=False)
+        self.run("scontrol", "update", nodes, "state=resume", check=False)
+        subprocess.run(
+            [TOP / "lab/up"],
+            env={name: value for name, value in self.env.items() if name != "SLURM_CONF"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+
     def batch(
         self, *argv: str | Path, cwd: Path | None = None, env: dict[str, str] | None = None
     ) -> int:

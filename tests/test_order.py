@@ -55,7 +55,8 @@ def suite(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    argv = [sys.executable, "-m", "pytest", "-q", *arguments]
+    # Without a folder of its own it would remove those of earlier runs, with hundred thousands of files.
+    argv = [sys.executable, "-m", "pytest", "-q", f"--basetemp={folder / 'base'}", *arguments]
     return captured(argv, env, cwd=folder)
 
 

@@ -35,7 +35,7 @@ MOST_WORDS = 136
 
 @cache
 def counts_of_the_package() -> Counts:
-    return count_tics(PACKAGE)
+    return count_tics(PACKAGE, tree)
 
 
 @pytest.mark.parametrize("ceilings", [CEILINGS, TEXT_CEILINGS], ids=["docstrings", "texts"])
@@ -146,6 +146,16 @@ def wrong_words(text: str) -> list[str]:
     ]
 
 
+@cache
+def messages_of_the_package() -> list[tuple[str, int, str]]:
+    """Return (file, line, text) of all messages."""
+    return [
+        (str(path.relative_to(TOP)), line, text)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, text in messages(tree(path))
+    ]
+
+
 def prose_of(page: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of a document without its blocks and code spans."""
     text = page.read_text()
@@ -180,15 +190,11 @@ def test_documents_use_the_plain_words(page: Path) -> None:
 
 def test_help_and_messages_use_the_plain_words() -> None:
     """The help of commands is in docs/reference/cli.md, which is a document, too."""
-    wrong, seen = [], 0
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = str(path.relative_to(TOP))
-        if any(name.startswith(left) for left in LEFT):
-            continue
-        for line, text in messages(tree(path)):
-            seen += 1
-            wrong += [f"{name}:{line}: {problem}" for problem in wrong_words(text)]
-    assert seen > 3000
+    ours = [place for place in messages_of_the_package() if not place[0].startswith(tuple(LEFT))]
+    assert len(ours) > 3000
+    wrong = [
+        f"{name}:{line}: {problem}" for name, line, text in ours for problem in wrong_words(text)
+    ]
     assert wrong == []
 
 
@@ -324,9 +330,8 @@ def test_scripts_and_templates_put_no_plural_behind_a_number() -> None:
 def test_no_plural_stands_in_brackets() -> None:
     """No `node(s)` in messages, help, pages and templates."""
     shown = [
-        f"{path.relative_to(TOP)}:{line}: {text}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        for line, text in messages(tree(path))
+        f"{name}:{line}: {text}"
+        for name, line, text in messages_of_the_package()
         if re.search(r"\w\(s\)", text)
     ]
     pages = [path for path in (TOP / "templates").rglob("*") if path.is_file()]

@@ -14,7 +14,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,11 +44,11 @@ TEXT_CEILINGS = {"what": 0.9, "tell, say": 0.6, "that is": 0.6, "where": 0.6, "o
 """Of other texts, scripts and names in them included."""
 
 
-def split(source: str) -> tuple[list[str], int]:
+def split(source: str, module: ast.Module | None = None) -> tuple[list[str], int]:
     """Return every docstring (those of attributes, too) and comment of a file, and its number of
     tokens of code: without white space."""
     texts, comments, places, code = [], [], set(), 0
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module or ast.parse(source)):
         body = getattr(node, "body", [])
         for child in body if isinstance(body, list) else []:
             value = getattr(child, "value", None) if isinstance(child, ast.Expr) else None
@@ -88,12 +88,16 @@ class Counts(NamedTuple):
         return round(1000 * self.words / max(self.tokens, 1), 1)
 
 
-def count(folder: Path) -> Counts:
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes())
+
+
+def count(folder: Path, parsed: Callable[[Path], ast.Module] = _parsed) -> Counts:
     """Count the words, tokens and tics of all files below `folder`."""
     files = sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
-    sources = [path.read_text() for path in files]
-    parts = [split(source) for source in sources]
-    texts = (text for source in sources for _, text in messages(ast.parse(source)))
+    modules = [parsed(path) for path in files]
+    parts = [split(path.read_text(), module) for path, module in zip(files, modules, strict=True)]
+    texts = (text for module in modules for _, text in messages(module))
     number, tics = _measure(piece for prose, _ in parts for piece in prose)
     return Counts(number, sum(tokens for _, tokens in parts), tics, *_measure(texts))
 

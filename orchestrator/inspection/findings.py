@@ -170,12 +170,13 @@ def _unread(contract: Contract, given: Given) -> Iterator[ContractFinding]:
 
 def _is_named(contract: Contract, name: str) -> bool:
     """Return whether a file of the image reads the variable; scripts that only set it do not."""
+    text = name.encode()
     read = re.compile(rf"\$\{{?[!#]?{re.escape(name)}\b".encode())
     token = re.compile(rf"\b{re.escape(name)}\b".encode())
     return any(
         (read if file.path.endswith((".sh", ".bash", ".sub")) else token).search(file.content)
         for file in contract.tree
-        if file.content is not None
+        if file.content is not None and text in file.content
     )
 
 

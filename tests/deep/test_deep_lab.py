@@ -149,8 +149,6 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
     """An allocation, the checks, one container per node, and nothing left."""
     path = site(lab, folder)
     two = ",".join(lab.nodes[:2])
-    states = ("sinfo", "--noheader", f"--nodes={two}", "--format=%t")
-    until(lambda: set(lab.run(*states).stdout.split()) == {"idle"})  # jobs of other tests end
     words = (
         "preflight",
         *TWO_NODES,

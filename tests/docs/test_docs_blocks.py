@@ -104,7 +104,11 @@ def test_the_tutorial(followed: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in pages() if page != TUTORIAL and any(not one.not_run for one in blocks(page))],
+    [
+        page
+        for page in pages()
+        if page not in (TUTORIAL, ALONE[0]) and any(not one.not_run for one in blocks(page))
+    ],
 )
 def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
@@ -117,7 +121,7 @@ def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
 
 
 def test_the_pages_for_documents_of_your_own_share_a_folder(followed: Path, tmp_path: Path) -> None:
-    """After both, in one shell, the commands of the first page still work."""
+    """The blocks of both, in one shell; after them the commands of the first page still work."""
     folder = tmp_path / "work"
     shutil.copytree(followed / ".bin", folder / ".bin")
     again = Block(ALONE[0], "sh", [Command(0, "orchestrator run one_node hello")], "")

@@ -45,6 +45,23 @@ def folder(lab: Lab) -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+def test_the_next_test_has_idle_nodes(lab: Lab) -> None:
+    """Slurm keeps a node for a job that waits, and forgets that only later than the job."""
+
+    def states() -> dict[str, str]:
+        shown = lab.run("sinfo", "--noheader", "--Node", "--partition=batch", "--format=%N %T")
+        return dict(line.split() for line in shown.stdout.splitlines())
+
+    busy, kept = lab.nodes[:2]
+    wait = ("sbatch", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
+    lab.run(*wait, f"--nodelist={busy}")
+    lab.run(*wait, f"--nodelist={busy},{kept}", "--nodes=2")
+    until(lambda: states()[kept] == "planned", states)
+    lab.run("scancel", "--user=root")
+    lab.free()
+    assert set(states().values()) == {"idle"}
+
+
 def test_a_step_has_a_task_on_every_node(lab: Lab) -> None:
     """A node has eight GPUs and no more, and a name that resolves (in one line per lab of this machine)."""
     address = "$(getent hosts $SLURMD_NODENAME | sort -u)"

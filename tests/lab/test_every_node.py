@@ -15,7 +15,7 @@ import pytest
 from replayed import differences
 from run_sets import Set
 from sites import write_site, write_system
-from until import LIMIT_S, until
+from until import LIMIT_S
 
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.layout import Layout
@@ -58,7 +58,7 @@ def folder(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
     yield root
     for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
         lab.run("scancel", job)
-    until(lambda: not lab.run("squeue", "--noheader", "--format=%i").stdout.split())
+    lab.free()
     assert differences(root) == []
     shutil.rmtree(root)
 

@@ -167,11 +167,9 @@ class Shell:
         (self.folder / name).write_text(yaml.safe_dump(site))
 
     def wait(self, state: str = "complete") -> None:
-        """Wait until the newest set is in a state."""
+        """Wait until the newest set is in a state; while its job lives, ask nothing that starts a Python."""
+        until(lambda: not self.lab.run("squeue", "--noheader", "--format=%i").stdout)
         until(lambda: self("orchestrator status | sed -n 2p")[1][0].split()[1] == state)
-
-    def wait_for_nodes(self) -> None:
-        until(lambda: self("sinfo --noheader --partition=batch --format=%T")[1] == ["idle"])
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +282,6 @@ def test_time_limit_of_the_partition(shell: Shell) -> None:
 
 def test_drained_node(shell: Shell) -> None:
     node = shell.lab.nodes[2]
-    shell.wait_for_nodes()
     assert shell(f"scontrol update nodename={node} state=drain reason='bad fan'")[0] == 0
     try:
         code, lines = shell.last_lines(ONE)
@@ -399,11 +396,10 @@ def test_full_disk(shell: Shell) -> None:
 
 def test_images_and_settings_are_reached_through_slurm(shell: Shell) -> None:
     """Idle nodes, lent for the time of the command: no SSH, and no job that stays."""
-    shell.wait_for_nodes()
     first, second = shell.lab.nodes[:2]
     code, lines = shell("orchestrator images check MI325X_08x08x32 flux1")
     assert code == 0 and lines[-1].startswith(f"{IMAGE}: all 8 nodes have "), lines
-    shell.wait_for_nodes()  # Slurm shows those of a job that just ended as in use for a moment
+    shell.lab.free()  # Slurm shows those of a job that just ended as in use for a moment
     code, lines = shell(f"orchestrator tune status --nodes {first},{second}")
     assert code == 0 and "(2 hosts)" in lines[0], lines
     assert shell("squeue --noheader --states=PD,R")[1] == [""]

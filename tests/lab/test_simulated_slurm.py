@@ -147,8 +147,6 @@ def clusters(lab: Lab) -> Iterator[tuple[Real, Simulated]]:
     folder = Path(tempfile.mkdtemp(prefix="contract-", dir=lab.shared))
     (folder / "job.sh").write_text(SCRIPT.format(",".join(lab.nodes[:2])))
     real = Real(lab, folder)
-    ask = ("sinfo", "--noheader", "--Node", "--partition=batch", "--format=%T")
-    until(lambda: set(real.ask(*ask)[1].split()) == {"idle"}, "the lab is busy")
     yield real, Simulated(lab.nodes, folder)
     real.ask("scancel", "--name=contract")
 

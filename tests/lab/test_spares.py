@@ -103,9 +103,6 @@ class Batch:
     def job(self, number: str) -> dict[str, Any]:
         return Set(self.root).json(f"jobs/{number}.json")
 
-    def idle(self) -> bool:
-        return not self.lab.run("squeue", "--noheader", "--format=%i").stdout
-
     def clean(self) -> bool:
         """The fake hosts are as they were; what dropping the caches wrote is an action and no state."""
         for root in self.roots.values():
@@ -213,7 +210,7 @@ def test_four_bad_nodes_of_five(batch: Batch) -> None:
     for path, content in batch.before[batch.loses_power].items():
         (batch.roots[batch.loses_power] / path).write_bytes(content)
     second = batch.submit(ORCH_SET_DIR=str(batch.root))
-    until(batch.idle)
+    batch.lab.free()
     record = batch.job(second)
     assert record["state"] == "complete", record
     assert {entry["node"] for entry in record["set_aside"]} == {
@@ -253,7 +250,7 @@ def test_a_node_set_down_between_two_runs(batch: Batch) -> None:
     log = batch.root / "runs/2/attempt_1/node_0.log"
     until(lambda: "run_stop" in log.read_text())
     batch.lab.run("scontrol", "update", f"nodename={nodes[1]}", "state=down", "reason=fan")
-    until(batch.idle)
+    batch.lab.free()
     record = batch.job(job)
     assert record["state"] == "complete", record
     assert Set(batch.root).results() == [1, 2, 3]

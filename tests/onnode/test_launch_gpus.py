@@ -49,17 +49,23 @@ def test_all_processes_run_and_the_lines_of_the_log_are_whole(bench: Bench) -> N
 @pytest.mark.parametrize(
     ("end", "code"), [("exit 7", "7"), ("kill -SEGV $$", "139"), ("no-such-program", "127")]
 )
-def test_when_one_fails_the_others_are_ended_and_its_code_counts(
-    bench: Bench, end: str, code: str
-) -> None:
-    bench.plan(
-        f"[ $LOCAL_RANK != 2 ] || {{ {end}; exit; }}\ntrap 'echo ended $LOCAL_RANK; exit 3' TERM\nsleep 100 & wait"
-    )
+def test_the_code_of_the_process_that_fails_counts(bench: Bench, end: str, code: str) -> None:
+    bench.plan(f"[ $LOCAL_RANK != 2 ] || {{ {end}; exit; }}")
     agent = bench.agent()
     agent.begin(1)
     assert ended(agent) == (code, "")
+    assert f"orchestrator: local rank 2 (rank 2) exited {code}\n" in agent.log(1).decode()
+
+
+def test_when_one_fails_the_others_are_ended(bench: Bench) -> None:
+    bench.change("agent/launch.py", "END_S = 10", "END_S = 3")
+    bench.plan(
+        "[ $LOCAL_RANK != 2 ] || exit 7\ntrap 'echo ended $LOCAL_RANK; exit 3' TERM\nsleep 100 & wait"
+    )
+    agent = bench.agent()
+    agent.begin(1)
+    assert ended(agent) == ("7", "")
     log = agent.log(1).decode()
-    assert f"orchestrator: local rank 2 (rank 2) exited {code}\n" in log
     assert sorted(line for line in log.splitlines() if line.startswith("ended")) == [
         "ended 0",
         "ended 1",

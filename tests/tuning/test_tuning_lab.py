@@ -181,9 +181,6 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     for job in place.running():
         lab.run("scancel", job, check=False)
     wait_for(lambda: not place.running(), pause_s=0.2)
-    # After KILL of a step's srun, slurmstepd may miss the end: Slurm then drains the node.
-    if "Kill task failed" in lab.run("sinfo", "--noheader", "--list-reasons").stdout:
-        lab.run("scontrol", "update", f"nodename={','.join(lab.nodes)}", "state=resume")
     wait_for(place.is_back)
     wait_for(
         lambda: not watchdogs(place.folder) and not (place.machine and watchdogs(TUNABLES_STATE))
