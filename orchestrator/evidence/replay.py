@@ -76,7 +76,7 @@ class _State:
 
 
 def replay(events: Iterable[Event]) -> Replay:
-    """Fold `events` and repeat every decision among them.
+    """Fold `events` and repeat the decisions among them.
 
     The last event before a `begin` may be half a line, of a killed job.
     """
@@ -169,7 +169,7 @@ def _judged(state: _State, event: Event) -> tuple[Any, Any]:
 
 
 def _free(state: _State, event: Event) -> tuple[Any, Any]:
-    return True, place.is_free(state.group, event.node)
+    return True, place.costs_no_attempt(state.group, event.node)
 
 
 def _repeated(state: _State, event: Event) -> tuple[Any, Any]:

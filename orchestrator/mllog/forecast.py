@@ -3,7 +3,7 @@
 The missing runs are drawn 1,000 times from the reference's sample counts (scaled to this batch
 size, with a weight of four runs) and from the runs so far, also drawn (a Pólya urn). A
 run's time is its samples times a finished run's time per sample, with half a percent of spread, a
-common drift, and sometimes a slow node. Seeded: the same runs give the same forecast.
+common drift, and sometimes a slow node. The same runs give the same forecast.
 """
 
 from __future__ import annotations

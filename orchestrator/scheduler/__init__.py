@@ -1,4 +1,4 @@
-"""A scheduler as the controller uses it, with one query for any number of jobs.
+"""A scheduler for the controller, with one query for any number of jobs.
 
     submit(JobRequest) -> job id           SchedulerError: refused. SchedulerUnknown: a job may
                                            exist now

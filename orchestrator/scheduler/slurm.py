@@ -122,9 +122,8 @@ class Slurm:
         mark = self._world.token()
         form = queue_format(mark)
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--format={form}"]
-        # squeue filters after loading every job: a filter saves output, not work. --jobs fails as a
-        # whole if an id is forgotten, and --jobs with --name means "and": then all jobs are
-        # filtered here.
+        # squeue loads every job first: a filter saves output alone. --jobs fails as a
+        # whole if an id is forgotten, and with --name means "and": then jobs are filtered here.
         joined = ",".join(sorted(names))
         if not ids and len(joined) < NAMES_LIMIT:
             argv.append(f"--name={joined}")

@@ -1,7 +1,6 @@
 """A simulated world from one seed, in one thread: clock, nodes, Slurm, storage and trainings.
 
-The real loop, decisions and commands run in it, through `World` (onnode/kernel/world.py). Nothing
-waits: time rises from event to event.
+The real loop and commands run in it, through `World` (onnode/kernel/world.py). Nothing waits.
 
     engine      the heap of events; processes
     storage     the file server as each host sees it; parts: storage_*

@@ -2,10 +2,10 @@
 
 A process has its own `SimFiles`, with the methods of onnode/kernel/files.py. Each system call is a
 step: before it the process may be killed or wait, and faults apply. Files get the server's times,
-so direct readers (score, status, evidence) see virtual times. Nothing is flushed to a disk.
+so direct readers (score, status, evidence) see virtual times.
 
-A seed always gives the same tree and times: inode numbers and temporary names are counted, and a
-listing's order depends on seed and names.
+A seed always gives the same tree, times and orders of listings: inode numbers and temporary names
+are counted.
 
 Modelled: faults (storage_faults.py); caches of hosts (storage_views.py), so two hosts that append
 to a file overwrite each other; late contents and crashes (storage_crash.py). A full disk or the

@@ -72,6 +72,13 @@ def test_what_went_wrong_after_a_good_run_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize("timed_out", [0, 60])
+def test_containers_of_ranks_that_were_stopped_are_not_used_again(timed_out: int) -> None:
+    found = outcome({**OK, "b": 143}, {"a": "success"}, timed_out=timed_out)
+    text = "after run_stop: node b (rank 1) exited 143"
+    assert (found.outcome, found.reason, found.clean) == ("success", text, False)
+
+
 def test_a_remark_stands_behind_it() -> None:
     found = outcome({**OK, "b": 3}, {"a": "success"}, remark="RCCL used TCP sockets")
     assert found.reason == "after run_stop: node b (rank 1) exited 3; RCCL used TCP sockets"

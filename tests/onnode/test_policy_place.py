@@ -18,11 +18,11 @@ from orchestrator.onnode.policy.place import (
     as_json,
     candidates,
     choose,
+    costs_no_attempt,
     describe_failures,
     groups,
-    healthy,
     in_order,
-    is_free,
+    never_at_fault,
     repeats_itself,
     revert_problems,
     waiting_now,
@@ -197,21 +197,21 @@ def test_a_revert_that_failed_is_a_warning_with_its_nodes_and_a_command() -> Non
 
 def test_free_attempts_are_one_per_spare_and_need_a_fresh_node() -> None:
     one = cluster(ABC, loop("blamed", "a", "exit", "x", "1", "1"))
-    assert is_free(one, "a")
+    assert costs_no_attempt(one, "a")
     apply(one, event("loop", "free", "a"))
-    assert not is_free(one, "a")
+    assert not costs_no_attempt(one, "a")
     for node in ("d", "e"):
         apply(one, loop("aside", node, "check", "x", "1", "1"))
-    assert not is_free(one, "b")
+    assert not costs_no_attempt(one, "b")
 
 
 def test_free_attempts_end_with_the_spares() -> None:
     one = cluster(ABC, *(event("loop", "free", node) for node in ("a", "b")))
-    assert not is_free(one, "c")
+    assert not costs_no_attempt(one, "c")
 
 
 def test_without_spares_no_attempt_is_free() -> None:
-    assert not is_free(cluster(ABC, allocated=("a", "b", "c")), "a")
+    assert not costs_no_attempt(cluster(ABC, allocated=("a", "b", "c")), "a")
 
 
 def test_who_waits_as_a_last_resort_is_not_shown_as_a_spare() -> None:
@@ -417,8 +417,8 @@ def test_nodes_are_divided_for_runs_side_by_side(
 
 def test_a_node_that_joined_is_one_of_the_group() -> None:
     short = (ABC, loop("blamed", "b", "exit", "died", "1", "1"), loop("aside", "c", "check", "no"))
-    assert healthy(cluster(*short, allocated=("a", "b", "c"))) == ["a"]
-    assert not is_free(cluster(*short, allocated=("a", "b", "c")), "b")
+    assert never_at_fault(cluster(*short, allocated=("a", "b", "c"))) == ["a"]
+    assert not costs_no_attempt(cluster(*short, allocated=("a", "b", "c")), "b")
     more = cluster(*short, loop("joined", "x"), loop("joined", "y"), allocated=("a", "b", "c"))
-    assert healthy(more) == ["a", "x", "y"] == candidates(more)
-    assert is_free(more, "b")
+    assert never_at_fault(more) == ["a", "x", "y"] == candidates(more)
+    assert costs_no_attempt(more, "b")

@@ -30,7 +30,7 @@ _VARIABLES = (
 
 # The container's shell prints this before it reports up. A device is missing if it was not passed
 # (/dev/infiniband), or if the image's user library does not fit the host's driver; RCCL then uses
-# TCP sockets and mentions that only in its log.
+# TCP sockets and only its log has it.
 CONTAINER_NETWORK = r"""
 tell_rdma() {
   local one

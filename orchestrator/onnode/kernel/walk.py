@@ -143,7 +143,7 @@ class SetWalk:
 
     def numbers(self, folder: PathLike, prefix: str = "", suffix: str = "") -> list[int]:
         """Return the sorted numbers k of the names `<prefix><k><suffix>` in a folder."""
-        # No pattern: with the id of a job it would be compiled anew for each set of a list.
+        # A pattern with a job's id would be compiled for each set of a list.
         middles = (
             name[len(prefix) : len(name) - len(suffix)]
             for name in self.names(folder)

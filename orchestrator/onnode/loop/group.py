@@ -262,7 +262,7 @@ class Group:
     def _reinforce(self) -> None:
         """Take unassigned nodes if there are too few here."""
         shared = self.job.shared
-        while shared.pool and len(place.healthy(self.state)) < self.settings.nnodes:
+        while shared.pool and len(place.never_at_fault(self.state)) < self.settings.nnodes:
             node = shared.take_node()
             self.step.add_node(node)
             self.record.note("joined", node)
@@ -322,7 +322,7 @@ class Group:
         answer, nodes that it may have ended get another try if one is left."""
         is_ending = self.job.check_for_end()
         may_retry = is_ending is None and self._retries > 0
-        if is_ending or (may_retry and place.may_be_ended(self.state)):
+        if is_ending or (may_retry and place.resembles_job_end(self.state)):
             return False
         for node, (kind, reason) in list(self.state.failed.items()):
             if node not in self.state.excluded:
@@ -343,7 +343,7 @@ class Group:
             self.job.exclude(node, kind, reason, self.record.last)
         self.record.note_with_attempt("blamed", node, kind, reason)
         self._reinforce()
-        if not place.is_free(self.state, node):
+        if not place.costs_no_attempt(self.state, node):
             return False
         self.record.note("free", node)
         return True

@@ -339,7 +339,7 @@ class SetJob:
         yield from group.release()
         group.checks.remove_markers()
         if group.too_few:
-            job.shared.add_nodes(place.healthy(group.state))
+            job.shared.add_nodes(place.never_at_fault(group.state))
         job.write()
 
     # ---- people ----

@@ -26,6 +26,6 @@ CHECKS = (
     "reach",
     "deep",
 )
-"""In display order; the first failure makes a node unfit."""
+"""In display order: a node's first failure is its reason."""
 OUTCOMES = ("container", "tunables", "verdict")
 """Rows after a node's checks."""

@@ -64,7 +64,7 @@ class Silence(NamedTuple):
 
     @property
     def stage(self) -> tuple[int, ...]:
-        """The verdict's facts without the passing seconds."""
+        """The facts whose change is recorded as a `pulse`: without the passing seconds."""
         began, stopped = self.pulse.began, self.pulse.stopped
         return self.limit_ms, began, stopped, self.pulse.interval_ms > 0, self.is_long, self.hangs
 

@@ -148,7 +148,8 @@ def _warnings(rows: Mapping[str, list[Check]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """`problem`: "" if nodes are alike."""
+    """`problem`, "" if nodes are alike, stops the set, unless spares can replace the `differing`
+    nodes (loop/checks.py)."""
 
     problem: str = ""
     differing: dict[str, str] = field(default_factory=dict)

@@ -92,6 +92,7 @@ class Outcome:
     """The containers can be used again."""
     blamed: Blamed = ()
     silent: tuple[str, ...] = ()
+    """Also if nobody is blamed."""
     way: str = ""
     """How it died soon after its start; equal for equal deaths."""
     refused: bool = False
@@ -278,12 +279,13 @@ def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
             ends.append((1, end_ms, node, exited(code)))
     if ends:
         return {node: text for _, _, node, text in sorted(ends, key=lambda end: end[:2])}
+    has_result = result_rank(attempt) is not None
     quiet = [node for node in attempt.ranks if codes[node] == 0]
-    if any(codes.values()) and quiet and result_rank(attempt) is None:
+    if any(codes.values()) and quiet and not has_result:
         # Images hide exit codes: the others waited for these, and were stopped.
         quiet.sort(key=lambda node: attempt.lasted.get(node, math.inf))
         return dict.fromkeys(quiet, "ended without a result")
-    if attempt.timed_out:
+    if attempt.timed_out and not has_result:
         return {}
     return {node: exited(code) for node, code in codes.items() if code}
 
@@ -324,10 +326,12 @@ def blame(
 ) -> tuple[Blamed, tuple[str, ...]]:
     """Return the nodes to blame, and the silent nodes.
 
-    In this order: an ended container; a silent node; the few nodes not ended by the loop; the first
-    to end with 0 and no run_stop (images hide the code). If most failed by themselves, or alike,
-    the program is at fault. A node with its own reason blames nobody: its storage may be away for
-    all.
+    In this order:
+    1. few nodes whose container ended
+    2. few silent nodes
+    3. nobody, if most failed alike, or a node `failed` for a reason of its own, such as storage
+    4. few nodes not ended by the loop
+    5. the first to end with 0 and no run_stop: images hide the code
     """
     few = max(1, len(ranks) // 2)
     stopped = [node for node in ranks if codes[node] == CONTAINER_ENDED]

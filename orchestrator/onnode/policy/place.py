@@ -34,7 +34,7 @@ class AttemptEnds:
     """Ends of a group's attempts."""
 
     ways: list[str] = field(default_factory=list)
-    """How they died; "" for late deaths, see Outcome."""
+    """Outcome.way of each; "" for late deaths and for successes, which end a repetition."""
     refused: bool = False
     """The program refused its settings in the last attempt."""
 
@@ -188,7 +188,7 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
     return parts, list(allocated[count * need :])
 
 
-def healthy(group: GroupState) -> list[str]:
+def never_at_fault(group: GroupState) -> list[str]:
     unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys()
     return [node for node in group.allocated if node not in unfit]
 
@@ -198,8 +198,8 @@ def unusable(group: GroupState) -> tuple[object, ...]:
     return len(group.excluded), dict(group.blamed), set(group.lost)
 
 
-def may_be_ended(group: GroupState) -> bool:
-    """Return whether a node failed as if the scheduler ended its job."""
+def resembles_job_end(group: GroupState) -> bool:
+    """Return whether a node failed as if the scheduler, which does not answer, ended its job."""
     kinds = {kind for node, (kind, _) in group.failed.items() if node not in group.excluded}
     return not kinds.isdisjoint(ENDED_BY_SCHEDULER)
 
@@ -235,8 +235,8 @@ def _why_excluded(group: GroupState, node: str) -> str:
 def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
     """Assign the ranks to unfailed `nodes`; None if too few.
 
-    Nodes keep their rank, except replaceable blamed nodes. Vacant ranks go to healthy, slow, then
-    blamed nodes, oldest blame first. `first`: no rank is kept.
+    Nodes keep their rank, except replaceable blamed nodes. Vacant ranks go to slow nodes late, to
+    blamed nodes last, oldest blame first. `first`: no rank is kept.
     """
     need = group.need
     old = [""] * need if first else (group.ranks + [""] * need)[:need]
@@ -245,9 +245,9 @@ def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> P
     blamed = [node for node in fit if node in group.blamed]
     kept = set(old) & (set(fit) - group.blamed.keys())
     ranks = [node if node in kept else "" for node in old]
-    free = [node for node in fit if node not in group.blamed and node not in kept]
-    queue = [node for node in free if node not in group.slow]
-    queue += [node for node in free if node in group.slow]
+    unranked = [node for node in fit if node not in group.blamed and node not in kept]
+    queue = [node for node in unranked if node not in group.slow]
+    queue += [node for node in unranked if node in group.slow]
     queue += sorted(blamed, key=lambda node: group.blamed[node])
     vacant = [rank for rank, node in enumerate(ranks) if not node]
     if len(queue) < len(vacant):
@@ -274,9 +274,9 @@ def waiting_now(group: GroupState) -> list[str]:
     return [node for node in group.waiting if node not in group.blamed]
 
 
-def is_free(group: GroupState, node: str) -> bool:
-    """Return whether the attempt that `node` cost does not count: an unused spare can replace it,
-    and fewer nodes than spares were freed."""
+def costs_no_attempt(group: GroupState, node: str) -> bool:
+    """Return whether the attempt that `node` ended does not count (event `free`): an unused spare
+    can replace it, and fewer nodes than spares were freed."""
     unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys() | {node}
     unfit |= set(group.ranks)
     has_fresh = any(other not in unfit for other in group.allocated)
@@ -286,7 +286,7 @@ def is_free(group: GroupState, node: str) -> bool:
 
 def repeats_itself(group: GroupState, attempts: int) -> bool:
     """Return whether all attempts of this group died alike soon after their start: `attempts` of
-    them, at least two."""
+    them, at least two. Asked when a run has no attempt left."""
     ways = group.ends.ways
     return len(ways) >= max(attempts, 2) and len(set(ways)) == 1 and ways[0] != ""
 
@@ -311,8 +311,8 @@ def lacking(group: GroupState) -> list[str]:
 def next_to_pull(group: GroupState, at_once: int) -> list[str]:
     lack = lacking(group)
     pulling = group.orders.pulling
-    free = at_once - sum(node in pulling for node in lack)
-    return [node for node in lack if node not in pulling][: max(free, 0)]
+    slots = at_once - sum(node in pulling for node in lack)
+    return [node for node in lack if node not in pulling][: max(slots, 0)]
 
 
 # ---- texts ----
