@@ -25,7 +25,7 @@ from orchestrator.causes.reading import symptoms  # noqa: E402
 from orchestrator.onnode.agent.observers import RunOutput  # noqa: E402
 from orchestrator.onnode.kernel.mllog_tail import StopFinder  # noqa: E402
 from orchestrator.onnode.policy.judge import agree_on_facts, agree_on_network, judge_checks  # noqa: E402
-from orchestrator.onnode.policy.place import ClusterState, candidates, choose  # noqa: E402
+from orchestrator.onnode.policy.place import GroupState, candidates, choose  # noqa: E402
 
 
 def judge(count: int) -> None:
@@ -36,12 +36,10 @@ def judge(count: int) -> None:
 
 
 def place(count: int) -> None:
-    cluster = ClusterState(
-        allocated=tuple(f"n{number}" for number in range(count)), need=count - 10
-    )
-    picked = candidates(cluster)
+    group = GroupState(allocated=tuple(f"n{number}" for number in range(count)), need=count - 10)
+    picked = candidates(group)
     assert isinstance(picked, list)
-    choose(cluster, picked, first=True)
+    choose(group, picked, first=True)
 
 
 def find_slow(count: int) -> None:

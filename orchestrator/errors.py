@@ -1,14 +1,16 @@
 """The error tree and every command's exit codes.
 
-OrchestratorError            problem, place and remedy, shown without a traceback
-├── UsageError               the command line
-├── DescriptorError          documents
-├── RenderError              bundles
-├── SchedulerError           requests to the scheduler
-│   ├── SchedulerUnknown     no answer, which is not "no"
-│   └── SchedulerBusy        nothing taken, even after growing pauses
-├── SetError                 a set's folder: missing, unreadable or in the wrong state
-└── InputError               logs
+    OrchestratorError            problem, place and remedy, shown without a traceback
+    ├── UsageError               the command line
+    ├── DescriptorError          documents
+    ├── RenderError              bundles
+    ├── SchedulerError           requests to the scheduler
+    │   ├── SchedulerUnknown     no answer, which is not "no"
+    │   └── SchedulerBusy        nothing taken, even after growing pauses
+    ├── SetError                 a set's folder: missing, unreadable or in the wrong state
+    └── InputError               logs
+
+Packages add their own.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ class Frozen:
     _required = frozenset[str]()
 
     def __init_subclass__(cls) -> None:
+        if cls.__bases__ != (Frozen,):
+            raise TypeError(f"{cls.__name__}: a class of fields has no other base than Frozen")
         cls._names = frozenset(cls.__annotations__)
         cls._required = frozenset(name for name in cls._names if not hasattr(cls, name))
 

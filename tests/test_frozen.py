@@ -18,7 +18,7 @@ class Place(Frozen):
     notes: tuple[str, ...] = ()
 
 
-class Node(Place):
+class Node(Frozen):
     """Another class with the same fields."""
 
     name: str
@@ -40,6 +40,11 @@ def test_a_wrong_construction_names_class_and_field(message: str) -> None:
     with pytest.raises(TypeError) as error:
         MISFITS[message]()
     assert str(error.value) == message
+
+
+def test_fields_are_not_inherited() -> None:
+    with pytest.raises(TypeError, match=r"^Slot: a class of fields has no other base than Frozen$"):
+        type("Slot", (Place,), {})
 
 
 def test_a_copy_takes_known_fields_alone() -> None:

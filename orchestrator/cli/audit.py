@@ -95,20 +95,29 @@ def _root(args: Namespace) -> Path:
     return Path(folder)
 
 
+def _heads(root: Path) -> list[str]:
+    """Return the heads after each record; [] for an unreadable ledger, which `verify` reports."""
+    from orchestrator.onnode.kernel.walk import FilesInside
+    from orchestrator.onnode.set import ledger
+
+    try:
+        entries, _ = ledger.read(root, FilesInside(root))
+    except OSError:
+        return []
+    return [ledger.head([entry]) for entry in entries]
+
+
 def _ledger(root: Path, args: Namespace) -> Part:
     from orchestrator.evidence.ledger import Anchor, Mismatch, verify
-    from orchestrator.onnode.kernel.walk import FilesInside
     from orchestrator.onnode.set import ledger
 
     verdict = verify(root, _comments(root))
     problems, compared = list(verdict.problems), list(verdict.compared)
     if args.head:
         compared.append(Anchor("head", "", args.head))
-    entries = ledger.read(root, FilesInside(root))[0] if args.head else []
-    if args.head and args.head not in [ledger.head([entry]) for entry in entries]:
-        problems.append(
-            Mismatch(0, ledger.NAME, f"no record is {args.head}: its content of then was changed")
-        )
+        if args.head not in _heads(root):
+            problem = f"no record is {args.head}: its content of then was changed"
+            problems.append(Mismatch(0, ledger.NAME, problem))
     lines = [
         *map(str, problems),
         *(f"note: clock: {item}" for item in verdict.clock),

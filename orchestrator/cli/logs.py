@@ -99,6 +99,13 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
 
     shown, findings, warned = None, Findings(run_set.layout.root), 0
     write = _writer()
+
+    def warn_of_new() -> None:
+        nonlocal warned
+        for finding in findings[warned:]:
+            warn(str(finding))
+        warned = len(findings)
+
     try:
         for path, chunk in logs.follow(
             run_set,
@@ -109,14 +116,13 @@ def _follow(run_set: RunSet, args: Namespace) -> int:
             job=args.job,
             findings=findings,
         ):
-            for finding in findings[warned:]:
-                warn(str(finding))
-            warned = len(findings)
+            warn_of_new()
             if path != shown:
                 note(f"==> {path} <==")
                 shown = path
             write(chunk)
             sys.stdout.flush()
+        warn_of_new()
     except KeyboardInterrupt:
         note("")
         return ExitCode.INTERRUPTED

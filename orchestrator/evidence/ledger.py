@@ -21,7 +21,7 @@ from orchestrator.onnode.kernel.walk import FilesInside
 from orchestrator.onnode.set import bundle, ledger
 from orchestrator.onnode.set.ledger import LedgerRecord
 from orchestrator.scheduler.advice import SCHEDULER
-from orchestrator.words import count, utc_time
+from orchestrator.words import MISSING, count, utc_time
 
 CLOCK_STEP_MS = 86_400_000
 MINUTE = "%Y-%m-%d %H:%M"
@@ -197,14 +197,20 @@ def _chain(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
         stands = before
 
 
+def _time(unix_ms: int) -> str:
+    """In UTC; beyond the calendar, the number itself."""
+    text = utc_time(unix_ms, MINUTE)
+    return f"{unix_ms} ms" if text == MISSING else text
+
+
 def _clock_steps(entries: list[LedgerRecord]) -> Iterator[Mismatch]:
     """Yield the records before which a clock was set back. Clocks of hosts differ by less than
     CLOCK_STEP_MS."""
     for before, entry in pairwise(entry for entry in entries if entry.kind):
         if entry.time_ms < before.time_ms - CLOCK_STEP_MS:
             times = (
-                f"{utc_time(entry.time_ms, MINUTE)}, is before that of record {before.number}, "
-                f"{utc_time(before.time_ms, MINUTE)}"
+                f"{_time(entry.time_ms)}, is before that of record {before.number}, "
+                f"{_time(before.time_ms)}"
             )
             yield Mismatch(
                 entry.number,

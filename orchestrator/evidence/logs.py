@@ -151,12 +151,11 @@ def follow(
     watch = Watch(run_set, scheduler, PAUSE_S)
     paths: list[Path] = []
     offsets: dict[Path, int] = {}
-    files = FilesInside(run_set.layout.root)
     while True:
         ended = not watch.look().live or (run is not None and _final(run_set.layout, run, attempt))
         wanted = _wanted(run_set, run, attempt, node, findings if job else None)
         for path in dict.fromkeys([*paths, *wanted]):  # the last output before the next run's log
-            for part in _rest(path, files, offsets.setdefault(path, 0)):
+            for part in _rest(path, findings, offsets.setdefault(path, 0)):
                 offsets[path] += len(part[1])
                 yield part
         paths = wanted
@@ -186,11 +185,13 @@ def _final(layout: Layout, run: int, attempt: int | None) -> bool:
     return record.done or (attempt is not None and record.state == "failed")
 
 
-def _rest(path: Path, files: FilesInside, offset: int) -> Iterator[tuple[Path, bytes]]:
+def _rest(path: Path, findings: Findings, offset: int) -> Iterator[tuple[Path, bytes]]:
     try:
-        yield from ((path, chunk) for chunk in content(path, files, offset))
-    except OSError:
+        yield from ((path, chunk) for chunk in content(path, findings.inside, offset))
+    except FileNotFoundError:
         return
+    except OSError as error:
+        findings.add(path, f"cannot be read: {error.strerror or error}")
 
 
 def content(path: Path, files: FilesInside, offset: int = 0) -> Iterator[bytes]:

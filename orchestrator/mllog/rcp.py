@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 FAILED = 1e9
 """Samples to converge of a run that did not converge."""
-_WITH_FAILED = FAILED / 10
-"""The mean of ten runs with a FAILED run is no smaller."""
 
 LARGEST_BATCH = 1e9
 """The referee knows no larger batch size."""
@@ -34,12 +32,6 @@ RELAXED = {"llama31_405b": 46080}
 
 EXACT, BETWEEN = "RCP found", "RCP Interpolation"
 BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
-
-
-def converged_samples(value: Any) -> float | None:
-    """Return samples to converge, or their mean; None for FAILED, and a mean with it."""
-    samples = finite(value)
-    return None if samples is None or samples >= _WITH_FAILED else samples
 
 
 class Point:
@@ -57,9 +49,9 @@ class Point:
 
 class RcpResult:
     """Outcome of the test. `point`: the set's reference; `factor`: of normalisation, for a passing
-    set; `refused`: the referee ends with a traceback."""
+    set; `refused`: the referee ends with a traceback; `converged`: all counted runs did."""
 
-    __slots__ = ("factor", "message", "passed", "point", "refused", "submission_mean")
+    __slots__ = ("converged", "factor", "message", "passed", "point", "refused", "submission_mean")
 
     def __init__(
         self,
@@ -69,6 +61,7 @@ class RcpResult:
         submission_mean: float | None = None,
         factor: float = 1.0,
         refused: bool = False,
+        converged: bool = True,
     ) -> None:
         self.passed = passed
         self.message = message
@@ -76,11 +69,12 @@ class RcpResult:
         self.submission_mean = submission_mean
         self.factor = factor
         self.refused = refused
+        self.converged = converged
 
     @property
     def shown_mean(self) -> float | None:
         """Return the mean of the samples to converge; None with a run that did not converge."""
-        return converged_samples(self.submission_mean)
+        return finite(self.submission_mean) if self.converged else None
 
     @property
     def verdict(self) -> str:
@@ -223,7 +217,7 @@ class RcpTable:
         shown = Point(point.batch_size, point.mean, point.stdev, limit)
         ratio = point.mean / mean if mean else math.inf
         factor = 1.0 if ratio < 1 else ratio
-        return RcpResult(passed, message, shown, mean, factor)
+        return RcpResult(passed, message, shown, mean, factor, converged=FAILED not in counted)
 
 
 def _missing(batch_size: Any) -> str:

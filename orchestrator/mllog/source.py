@@ -235,7 +235,8 @@ def _on_record(source: Source) -> dict[str, Any]:
 
     try:
         entries, _ = ledger.read(Path(directory), source.inside)
-    except OSError:
+    except OSError as error:
+        source._remark(os.path.join(directory, ledger.NAME), error)
         return {}
     record = ledger.declared(entries)
     if record is None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.rcp import converged_samples
 from orchestrator.mllog.window import launch_order
 from orchestrator.scheduler.advice import start_set
 from orchestrator.views.figures import minutes, moment, plain
@@ -84,7 +83,7 @@ def _table(chosen: Chosen) -> str:
             run.file,
             moment(run.start),
             minutes(finite(run.minutes)),
-            plain(converged_samples(run.samples)),
+            plain(finite(run.samples)),
             logged(run.seed),
             run.use,
         )

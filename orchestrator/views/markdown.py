@@ -94,7 +94,9 @@ def _table(part: Table) -> str:
     caption = f"{text(part.caption)}:\n\n" if part.caption else ""
     rows = [
         [
-            _SIGNS.sign(str(value)) if index in part.states else value
+            value
+            if isinstance(value, Cell) or index not in part.states
+            else _SIGNS.sign(str(value))
             for index, value in enumerate(row)
         ]
         for row in part.whole_rows

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from html import escape
 
 from orchestrator.resources import data_dir
-from orchestrator.views.markup import LONGEST, Safe, clean
+from orchestrator.views.markup import Safe, clean
 from orchestrator.views.parts import Part
 from orchestrator.words import Screen, kind_of
 
@@ -24,7 +25,7 @@ def render(template: str, **values: object) -> str:
         autoescape=True,
         finalize=lambda value: value if hasattr(value, "__html__") else clean(value),
     )
-    made.filters |= {"pieces": _pieces, "kind": _kind, "sign": _sign}
+    made.filters |= {"whole": _whole, "kind": _kind, "sign": _sign}
     css = (folder / "page.css").read_text(encoding="utf-8").strip()
     return made.get_template(template).render(css=Safe(css), version=__version__, **values)
 
@@ -43,8 +44,6 @@ def _sign(state: object) -> str:
     return Screen(signs="unicode").sign(clean(state))
 
 
-def _pieces(line: str) -> list[str]:
-    """Cut a line into pieces no longer than a value may be."""
-    return [
-        line[index : index + LONGEST] for index in range(0, min(len(line), MOST_OF_A_LINE), LONGEST)
-    ]
+def _whole(line: str) -> Safe:
+    """Return a line, which may be longer than a value, as markup."""
+    return Safe(escape(clean(line, MOST_OF_A_LINE)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.rcp import converged_samples
 from orchestrator.mllog.result import USES, RunScore, Score
 from orchestrator.mllog.source import natural
 from orchestrator.views.figures import MISSING, Unit, moment, plain, unit_of_runs
@@ -94,7 +93,7 @@ def _row(run: RunScore, unit: Unit) -> list[str]:
     return [
         "no run_stop" if run.status is None else logged(run.status),
         unit.full(finite(run.minutes)),
-        plain(converged_samples(run.samples)),
+        plain(finite(run.samples)),
         logged(run.seed),
         USES.get(run.use, run.use) + doubt,
         moment(run.start),

@@ -189,6 +189,13 @@ def test_logs_and_results(root: Path, tmp_path: Path) -> None:
             list(content(path, files))
 
 
+def test_a_followed_log(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    move_out(root / "runs/1/attempt_1/node_0.log", tmp_path / "outside")
+    assert main(["logs", str(root), "--run", "1", "-f"]) == ExitCode.OK
+    out, err = capsys.readouterr()
+    assert out == "" and LINK in err
+
+
 def test_a_result_that_becomes_a_link_before_it_is_read(root: Path, tmp_path: Path) -> None:
     source = find_source(str(root))
     move_out(root / "runs/1/result_1.txt", tmp_path / "outside")
@@ -209,6 +216,8 @@ def test_a_ledger(root: Path, tmp_path: Path) -> None:
     assert head_of(root)
     move_out(root / ledger.NAME, tmp_path / "outside")
     assert head_of(root) == ""
+    assert find_source(str(root)).remarks == [f"{ledger.NAME}: {LINK}"]
+    assert main(["audit", str(root), "--only", "ledger", "--head", "1 abc"]) == ExitCode.NO_SCORE
     assert [str(problem) for problem in verify(root).problems] == [f"{ledger.NAME}: {LINK}"]
     (root / "set.json").unlink()
     assert SetEvidence(root).record is None

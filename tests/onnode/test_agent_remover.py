@@ -52,7 +52,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         benches.append(bench)
         # The container never answers a question, and the engine is quick.
         bench.change("agent/inside.py", "LIMIT_S = 12.0", "LIMIT_S = 0.1")
-        bench.change("agent/remover.py", "MADE_S = (0, 1, 2, 4)", "MADE_S = (0, 0.1, 0.1, 0.1)")
+        bench.change("agent/engine.py", "MADE_S = (0, 1, 2, 4)", "MADE_S = (0, 0.1, 0.1, 0.1)")
         store, program = tmp_path / "store", tmp_path / "bin/docker"
         for folder in (store, program.parent):
             folder.mkdir()

@@ -541,7 +541,11 @@ def test_a_title_is_short_and_reasons_are_a_list(tmp_path: Path) -> None:
     """The title names a tab of a browser; the batch size stands once."""
     root = sets.make_set(tmp_path, sets.logs(sets.MI355X)[:3])
     report = read_report(str(root))
-    reasons = ("3 of 10 runs finished", "the seeds repeat")
+    reasons = (
+        "3 of 10 runs finished",
+        "the seeds repeat",
+        "bad runs: " + "name, " * 60 + "z",
+    )
     report = replace(report, score=report.score.replace(reasons=reasons), steps=())
     text, pasted = page(report), markdown(report)
     title = text.partition("<title>")[2].partition("</title>")[0]

@@ -12,7 +12,7 @@ from orchestrator import open_set
 from orchestrator.compare.comparison import compare
 from orchestrator.compare.page import page
 from orchestrator.compare.sides import find_side
-from orchestrator.mllog.rcp import FAILED, RcpResult, converged_samples
+from orchestrator.mllog.rcp import FAILED, RcpResult, table
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.score import score_dir
 from orchestrator.views.figures import MINUTES, MISSING
@@ -58,16 +58,26 @@ def test_logs_without_a_benchmark_say_so(score: Score, tmp_path: Path) -> None:
 
 
 def test_a_run_that_did_not_converge_has_no_samples(score: Score) -> None:
-    assert converged_samples(FAILED) is converged_samples((9 * 3072 + FAILED) / 10) is None
-    assert converged_samples(16_515_072) == 16_515_072
-    [row, *_] = scored_runs(changed(score, samples=FAILED)).rows
+    [row, *_] = scored_runs(changed(score, samples=None)).rows
     assert row[3] == MISSING
     assert score.rcp and score.rcp.point
-    rcp = RcpResult(True, score.rcp.message, score.rcp.point, FAILED)
+    rcp = RcpResult(True, score.rcp.message, score.rcp.point, FAILED / 8, converged=False)
     exaggerated = score.replace(rcp=rcp)
     assert "samples to converge" in dict(score_facts(score, MINUTES))
     assert "samples to converge" not in dict(score_facts(exaggerated, MINUTES))
     assert "00000000" not in "\n".join(lines(score_parts(exaggerated)))
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_large_samples_are_no_failures(score: Score, lost: int) -> None:
+    """dlrmv4 needs more than 1e8 samples: as many as the mean of a set with a failed run."""
+    samples = [112_394_240.0] * (10 - lost) + [FAILED] * lost
+    reference = table("6.1.0", "dlrmv4")
+    assert reference
+    result = reference.check(32768, samples)
+    assert result.shown_mean == (None if lost else samples[0])
+    [row, *_] = scored_runs(changed(score, samples=samples[0])).rows
+    assert str(row[3]).replace("\u202f", "") == "112394240"
 
 
 @pytest.mark.parametrize("use", ["counted", "bad"])
