@@ -8,8 +8,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from ..kernel.client import bind, client_argv, folders, shared_folders
-from ..kernel.proxy import registry_in
+from ..kernel.client import bind, client_argv, folders, registry_in, shared_folders
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
 from ..kernel.waiting import Failed, Partner, Waiting, failing
