@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError, Image, image_of
 from orchestrator.errors import UsageError
-from orchestrator.onnode.kernel.proxy import with_proxy
+from orchestrator.onnode.kernel.client import with_proxy
 
 if TYPE_CHECKING:
     from docker import DockerClient

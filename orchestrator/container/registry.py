@@ -34,7 +34,7 @@ from orchestrator.container.code import Pieces
 from orchestrator.container.image import EngineError
 from orchestrator.container.local import split_reference
 from orchestrator.container.pull import Login
-from orchestrator.onnode.kernel.proxy import proxy_of, registry_in
+from orchestrator.onnode.kernel.client import proxy_of, registry_in
 from orchestrator.words import cell, quoted
 
 DOCKER_HUB = "registry-1.docker.io"

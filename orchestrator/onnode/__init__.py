@@ -7,6 +7,6 @@ imports it as `orchestrator.onnode`: imports are relative, and none leaves the p
     policy/   decisions: pure functions of events and settings
     set/      writes a set's folder: its lease, its ledger, its bundle
     loop/     on the batch host: the job, its nodes, its runs
-    agent/    on a node: one process that holds it for the life of the job
+    agent/    on a node: one process that holds it for the life of a step
     measure/  the bandwidth between nodes, carried if the site wants it measured
 """

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 from agent_parts import STOP, Agent, Bench
+from policy_parts import settings
 from processes import processes_of
 from until import until
 
 from orchestrator.causes.lines import meaning
-from orchestrator.onnode.agent.launch import RunRequest, host_entries, look_up_master
+from orchestrator.onnode.agent.launch import RunRequest, host_entries, look_up_master, start
 from orchestrator.onnode.policy.trouble import telling_line
 
 
@@ -80,6 +81,32 @@ def test_one_that_does_not_end_is_not_waited_for(bench: Bench) -> None:
     agent.begin(1)
     assert ended(agent) == ("9", "")
     assert not [words for words in processes_of(bench.folder).values() if "run_and_time" in words]
+
+
+ENDS_APART = """
+trap() { :; }
+kill() { echo "TERM after $SECONDS s"; }
+read() {  # 0 fails at once, then a process ends every 6 s
+  local rest=6
+  [[ $2 != -t ]] || rest=$3
+  i=$((ends++)) status=$((i == 0))
+  ((i)) || return 0
+  ((SECONDS += rest < 6 ? rest : 6, rest >= 6))
+}
+SECONDS=0 ends=0
+"""
+"""The shell's clock and pipe for a test."""
+
+
+def test_processes_that_end_apart_have_one_limit_together() -> None:
+    request = RunRequest("1.1", ["n"], run=1, attempt=1, seed=1, port=1, master="n")
+    script = start(request, 0, settings(launch_ranks="gpu", gpus_per_node=8, command=("true",)))
+    done = subprocess.run(
+        ["bash", "-c", ENDS_APART + script], text=True, capture_output=True, check=False
+    )
+    first, *others = done.stdout.splitlines()
+    assert (done.returncode, first) == (1, "orchestrator: local rank 0 (rank 0) exited 1")
+    assert len(others) == 1 and others[0].startswith("TERM after 1"), done.stderr
 
 
 def test_the_loops_word_ends_them_all(bench: Bench) -> None:

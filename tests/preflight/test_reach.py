@@ -15,7 +15,7 @@ from preflight_parts import Node
 
 from orchestrator.onnode.agent.pull import pull
 from orchestrator.onnode.agent.reach import reach, registry_of
-from orchestrator.onnode.kernel.proxy import proxy_of, with_proxy
+from orchestrator.onnode.kernel.client import proxy_of, with_proxy
 from orchestrator.onnode.kernel.waiting import Failed, Waiting
 
 OUTSIDE = "hub.invalid"

@@ -1,4 +1,30 @@
-"""A node's process in a job: checks, container, settings, runs, and their release."""
+"""A node's process in a step: `_begin`, `_get_ready`, `_serve`, `_release`.
+
+    order                     answers
+    ping, at any time         pong
+    beat                      none; kernel/beat.py takes it
+    job_ends                  none; scratch goes at the end
+    _begin                    check, network, facts, waits
+      pull, after `lacks`     pulled
+      use                     none; unnamed nodes stay spares
+    _get_ready                host, facts, ready
+    _serve: prepare           prepared, refused (settings), kept (caches)
+      go                      transport, inside, exit
+      stop                    exit
+      evidence                evidence
+      use without this node   its end
+
+    end                       run's code   messages            status   scratch
+    closed input, such a use  143          exit, left          0        kept
+    no beat                   143          exit, left          1        removed
+    signal                    143          exit, left          143      removed
+    container lost            125          exit, gone, left    1        kept
+    Failed, defect            143          failed, exit, left  1        kept
+    SIGKILL                   none         none                         kept
+
+After SIGKILL other processes end container (engine.py) or runs (reaper.py) and revert settings
+(tuning.py); leftovers.py finds the rest.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +46,7 @@ from ..kernel.settings_file import SettingsError, load, rehearsed
 from ..kernel.waiting import ENDS, Failed, ReleaseRequested, Waiting, failing
 from ..kernel.world import now_ms
 from .executor import Executor
+from .facts import FactReporter, write_hardware
 from .launch import RunRequest
 from .leftovers import close_channel, open_channel
 from .node import (
@@ -35,7 +62,7 @@ from .node import (
     say,
     this_node,
 )
-from .run import NO_CONTAINER, NodeRun, keep_files
+from .run import NO_CONTAINER, NodeRun, drop_caches, keep_files
 from .tuning import Tuning, missing
 
 if TYPE_CHECKING:
@@ -117,7 +144,7 @@ def report_failure(node: Node, error: Exception) -> None:
 
 
 def check(node: Node) -> int:
-    """Run the checks of preflight.sh; nothing changes or stays."""
+    """Nothing changes or stays."""
     asked = NodeAgent(node)
     try:
         with contextlib.suppress(OSError):  # reported below
@@ -148,6 +175,7 @@ class NodeAgent:
         self.node = node
         self.waiting = Waiting()
         self.tuning = Tuning(node, self.waiting)
+        self.facts = FactReporter(node)
         self.scratch: Scratch | None = None
         self.job_ends = False
         self.gathers = False
@@ -160,14 +188,17 @@ class NodeAgent:
         self.exports: list[tuple[str, str | None]] = []
         self.run: NodeRun | None = None
         self.requests: deque[dict[str, Any]] = deque()
-        self.name = f"{node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.node.owner}-{os.environ.get('ORCH_GENERATION', '0')}"
 
     @property
     def has_engine(self) -> bool:
         return self.node.settings.engine != "none"
 
     def live(self) -> int:
-        """Return the exit status. The node is always restored, and sends `left`."""
+        """Return the exit status."""
         status = 1
         try:
             if not self.has_engine:
@@ -213,7 +244,7 @@ class NodeAgent:
         return is_stop and run is not None and request.get("id") == run.request.id
 
     def _end_of_input(self, reason: str) -> None:
-        if self.waiting.exit_status is not None:
+        if self.waiting.release_status is not None:
             return
         self.waiting.request_release(1 if reason else 0)
         if reason:
@@ -232,7 +263,7 @@ class NodeAgent:
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             os.makedirs(node.folder, exist_ok=True)
-        # Files of a killed attempt must not fall to the next.
+        # A killed agent's files, of this job or in shared results, must not fall to a run.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
@@ -266,7 +297,7 @@ class NodeAgent:
             make_hidden(node.shared_results)
 
     def _await_word(self, word: str) -> None:
-        """Wait for an order that names this node; until then it is a spare."""
+        """Wait for an order that names this node."""
         request: dict[str, Any] = {}
         while request.get("do") != word or not self._is_named(request):
             self.waiting.wait(lambda: self.requests)
@@ -329,15 +360,13 @@ class NodeAgent:
             (checks.finish if tell else checks.end)()
 
     def wait_for_choice(self) -> None:
-        self.tuning.look_at_boot()
-        self.tuning.report_facts(self.engine.image_id)
+        self.tuning.start_watching()
+        self.facts.report(self.engine.image_id, self.tuning.values)
         self.waiting.wait(lambda: self.checks is None)
         self.node.say("waits")
 
     def _get_ready(self, network: Network) -> None:
         """Start the container, apply the settings. Raises Failed."""
-        from .facts import write_hardware
-
         node, container = self.node, None
         if node.settings.scratch_dir:
             from .scratch import Scratch
@@ -368,21 +397,20 @@ class NodeAgent:
             wanted = node.settings.launch_master == "address" or node.settings.launch_hosts
             name = container.host if container is not None else self._host_name()
             node.say("host", name, self._ask(_ADDRESS, _other(node.name)) if wanted else "")
-        self.tuning.take_contents(self._content().contents())
+        self.facts.take_contents(self._content().contents())
         if self.tuning.on:
             self.tuning.look()
-        self.tuning.report_facts(self.engine.image_id)
+        self.facts.report(self.engine.image_id, self.tuning.values)
         node.say("ready", self.engine.image_id)
 
     def _content(self) -> Inside:
-        """Return the reader of the executor's content."""
         from .inside import Inside
 
         self.inside = self.inside or Inside(self.node, self.waiting, self.executor)
         return self.inside
 
     def _host_name(self) -> str:
-        """Return this host's full name as Python sees it; "" after a time-out."""
+        """ "" after a time-out."""
         if rehearsal := rehearsed("ORCH_HOST_NAME", "", self.node.name):
             return rehearsal
         return self._ask(HOST_NAME)
@@ -408,7 +436,7 @@ class NodeAgent:
                 self._do(self.requests.popleft())
 
     def _lose_executor(self) -> None:
-        self.waiting.let_signals_come()
+        self.waiting.raise_if_signalled()
         if self.run is not None:
             if self.has_engine:
                 self.run.note("the container ended during the run")
@@ -431,7 +459,7 @@ class NodeAgent:
 
     def _do(self, request: dict[str, Any]) -> None:
         word, run = request.get("do"), self.run
-        if word == "use" and not self._is_named(request):  # in use until now
+        if word == "use" and not self._is_named(request):
             raise ReleaseRequested(0)
         if word == "prepare" and self._is_named(request):
             wanted = RunRequest.of(request)
@@ -474,11 +502,11 @@ class NodeAgent:
             run.withdraw()
             node.say("refused", request.id, problem)
             return
-        self.tuning.report_facts(self.engine.image_id)
+        self.facts.report(self.engine.image_id, self.tuning.values)
         before = after = "-"
         if request.clear:
             try:
-                before, after = map(str, self.tuning.drop_caches())
+                before, after = map(str, drop_caches(node, self.waiting))
             except Failed as failure:
                 run.withdraw()
                 node.say("kept", request.id, failure.text)
@@ -488,9 +516,9 @@ class NodeAgent:
     # ---- and back
 
     def _release(self) -> None:
-        """A failing part does not prevent the next. `left` is the last message.
+        """A failing part does not prevent the next.
 
-        Settings are put back while the run ends: time is short.
+        Settings are put back while the run ends: the loop uses force after RELEASE_S.
         """
         parts: tuple[Callable[[], object], ...] = (
             lambda: self.end_checks(tell=False),
@@ -528,7 +556,7 @@ class NodeAgent:
 
     def _end_scratch(self) -> None:
         """A new container of the same job needs the folder."""
-        if self.scratch is not None and (self.job_ends or self.waiting.exit_status):
+        if self.scratch is not None and (self.job_ends or self.waiting.release_status):
             self.scratch.remove()
 
     def _close_results(self) -> None:

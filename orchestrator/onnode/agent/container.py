@@ -8,8 +8,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 
-from ..kernel.client import bind, client_argv, folders, shared_folders
-from ..kernel.proxy import registry_in
+from ..kernel.client import bind, client_argv, folders, registry_in, shared_folders
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
 from ..kernel.waiting import Failed, Partner, Waiting, failing
@@ -155,7 +154,6 @@ def _volumes(node: Node) -> list[str]:
 
 
 def _written(node: Node) -> list[str]:
-    """Places that the container's program writes."""
     mounts = (mount.split("\t") for mount in node.settings.mounts)
     return [place for _, _, place, mode in mounts if mode == "written"]
 
@@ -233,7 +231,7 @@ class ShellReport:
         self.network_lines: list[str] = []
 
     def take(self, line: str) -> bool:
-        """Return whether the line says that the shell is up."""
+        """Return whether the shell is up."""
         if line == "up":
             self.is_up = True
             return True
@@ -249,8 +247,7 @@ class ShellReport:
 
 
 class ContainerExecutor(Executor):
-    """A container that lives as long as its input is open. `used`: its RDMA ports; `more`: further
-    folders and their places in it.
+    """A container. `used`: its RDMA ports; `more`: further folders and their places in it.
 
     Raises Failed for a missing folder, OSError without pipes.
     """
@@ -333,7 +330,7 @@ class ContainerExecutor(Executor):
 
     @property
     def host(self) -> str:
-        """The host's name in the container, "" if unknown."""
+        """ "" if unknown."""
         return self._report.host
 
     def await_up(self) -> list[str]:
@@ -342,7 +339,7 @@ class ContainerExecutor(Executor):
         if not self._waiting.wait(lambda: self._report.is_up or self.gone, limit):
             raise Failed("container", f"the container does not answer after {limit} s")
         if not self._report.is_up:
-            self._waiting.let_signals_come()
+            self._waiting.raise_if_signalled()
             output = self._node.last_words(3)
             text = _unseen(self._node, output)
             if text or _NOT_SEEN in output:
@@ -362,7 +359,6 @@ class ContainerExecutor(Executor):
         return self._users() if self._report.is_mapped else ""
 
     def _users(self) -> str:
-        """Return why the container's root is not root here, or ""."""
         settings = self._node.settings
         status, output = self._waiting.call(users_question(settings), settings.preflight_check_s)
         kind = mapped_users(settings, output.decode("utf-8", "replace")) if status == 0 else ""
@@ -384,7 +380,6 @@ class ContainerExecutor(Executor):
         self._client.input.close()
 
     def close(self) -> None:
-        """Wait for its end; force it after a limit."""
         self._await_end()
         self._client.leave(self._waiting)
         if _shared(self._node):  # the first node to arrive
@@ -425,7 +420,6 @@ class _ContainerConversation(Conversation):
             for pipe in ("ask", "answer"):
                 path = f"{channel}/{pipe}.{number}"
                 os.mkfifo(path, 0o600)
-                # Open at both ends: no open ever waits.
                 fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
                 self._pipes.append((path, fd))
         except OSError:  # a full folder

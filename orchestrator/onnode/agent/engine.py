@@ -19,8 +19,7 @@ _ENGINE = "use the engine of the system's root (container.command, such as [sudo
 _CREDENTIALS = struct.Struct("3i")
 MADE_S = (0, 1, 2, 4)
 LATEST_S = (*MADE_S, 8, 16, 32)
-"""Pauses before each try: for a container that ran, and for a container that a busy engine still
-creates."""
+"""Pauses before the Remover's tries: after `made`, and before."""
 
 # Its input ends with both of them; signals to the job are for the agent.
 _SCRIPT = f"""
@@ -121,12 +120,12 @@ def _origin(mountinfo: list[str], folder: str) -> tuple[str, str] | None:
 
 
 class Remover:
-    """A process that removes a container if agent and engine client are killed, or if the agent
-    hands it over.
+    """A process that removes a container if agent and engine client die without `end`, or after
+    `leave`.
 
-    Engines remove only containers that ran: a client killed between `create` and `start` leaves its
-    container. `held`: a descriptor for the client; nothing is removed while client or agent has it
-    open. Raises OSError.
+    It tries several times: engines remove only containers that ran, and may still be creating that
+    of a killed client. `held`: a descriptor for the client; nothing is removed while client or
+    agent has it open. Raises OSError.
     """
 
     def __init__(self, node: Node, container: str) -> None:
@@ -148,7 +147,7 @@ class Remover:
             os.close(read)
 
     def made(self) -> None:
-        """The container runs: the engine will remove it, and a few tries confirm that."""
+        """The container runs."""
         self._tell(b"made ")
 
     def end(self) -> None:

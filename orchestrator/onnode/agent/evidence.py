@@ -122,7 +122,6 @@ class _Evidence:
     # ---- processes
 
     def _processes(self) -> list[Process]:
-        """The executor's processes and their descendants."""
         processes = {
             process.pid: process
             for pid in entries(self._node.proc)

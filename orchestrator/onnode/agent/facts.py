@@ -39,6 +39,7 @@ _GPU = {
     "memory_partition": "current_memory_partition",
     "performance_level": "power_dpm_force_performance_level",
 }
+_PIECE_BYTES = 700
 _LONGEST = 600
 """Bytes of a fact: several share a line to the loop (node.py has its length)."""
 _NO_DISKS = re.compile("(?:loop|ram|zram|dm-|md|sr|fd|nbd|drbd|rbd).*")
@@ -54,6 +55,40 @@ def collect(node: Node, image: str, knobs: Mapping[str, str]) -> list[str]:
         shortened(fact, _LONGEST)
         for fact in facts + [f"knob.{name}={value}" for name, value in knobs.items()]
     ]
+
+
+class FactReporter:
+    """Reports facts to the loop, and then their changes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._reported: list[str] = []
+        self._contents: Mapping[str, str] = {}
+
+    def take_contents(self, contents: Mapping[str, str]) -> None:
+        """Keep part -> hash at the container's start, except caches, which the first run fills."""
+        self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
+
+    def report(self, image: str, knobs: Mapping[str, str]) -> None:
+        """Report in pieces that fit a line."""
+        facts = collect(self._node, image, knobs)
+        facts += [f"inside.{part}={sha}" for part, sha in self._contents.items()]
+        if facts == self._reported:
+            return
+        known = len(self._reported)
+        is_more = known > 0 and facts[:known] == self._reported
+        is_more = is_more and all(fact.startswith("inside.") for fact in facts[known:])
+        self._reported = facts
+        pieces, room = [list[str]()], _PIECE_BYTES
+        for fact in facts[known:] if is_more else facts:
+            size = len(fact.encode("utf-8", "replace")) + 1
+            if size > room:
+                pieces.append([])
+                room = _PIECE_BYTES
+            pieces[-1].append(fact)
+            room -= size
+        for index, piece in enumerate(pieces):
+            self._node.say("facts+" if index or is_more else "facts", *piece)
 
 
 def write_hardware(node: Node) -> None:

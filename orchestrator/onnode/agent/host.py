@@ -81,9 +81,11 @@ def image(node: Node, state: EngineState) -> Rows:
 
 def clock(node: Node, state: EngineState) -> Rows:
     """Report the time source; the judge compares clocks."""
-    text, timesync = "time source unknown", f"{node.run}/systemd/timesync"
+    text, timesync = "time source unknown", f"{node.run_dir}/systemd/timesync"
     fields = (
-        ask(["chronyc", "-c", "tracking"], 3)[1].strip().split(",") if node.run == "/run" else []
+        ask(["chronyc", "-c", "tracking"], 3)[1].strip().split(",")
+        if node.run_dir == "/run"
+        else []
     )
     if len(fields) > 12:
         synchronised = not fields[-1].startswith("Not sync")
@@ -306,7 +308,7 @@ def _write_probe(path: str, text: str, passed: str) -> Verdict:
 
 
 def data(node: Node, state: EngineState) -> Rows:
-    """Check the data; send its fingerprint to compare."""
+    """Check the data; send its fingerprint."""
     contents = {}
     for variable, source, place in folders(node.settings.mounts, node.settings.data):
         target = place.rpartition(":")[0]

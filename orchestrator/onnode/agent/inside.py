@@ -1,5 +1,5 @@
-"""The content of this node's container, collected when nothing is timed: at its start, and at the
-end of each run.
+"""The content of this node's container or host, collected when nothing is timed: at its start, and
+after each run that ended by itself.
 
 contents.py runs inside as long as the agent, hashes each part, and rereads only changed files. Its
 lists go into the set's folder once per hash: inside/<part>-<hash>.tsv.
@@ -36,8 +36,6 @@ Contents = dict[str, str]
 
 
 class Inside:
-    """Collects the content of a container, or of the host."""
-
     def __init__(self, node: Node, waiting: Waiting, executor: Executor) -> None:
         self._node, self._waiting, self._executor = node, waiting, executor
         self._is_possible = True
@@ -139,7 +137,7 @@ class Inside:
 
 
 class ContentObserver(Observer):
-    """The container's content at the end of a run that ended by itself."""
+    """The content at a run's end."""
 
     def __init__(
         self,

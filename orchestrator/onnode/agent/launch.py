@@ -18,7 +18,7 @@ from .executor import Executor
 from .node import Node
 
 END_S = 10
-"""After a failure, the node's other processes get this time to end, and again after TERM."""
+"""After a failure, the node's other processes get this time together, and again after TERM."""
 
 # Each process sends a line on pipe 5 at its end. TERM goes to the run's whole group; the shells
 # wait for their children. The caller ends the remaining group.
@@ -36,15 +36,15 @@ for ((i = 0; i < %(gpus)d; i++)); do
 done
 code=0 left=%(gpus)d wait=() asked=0
 while ((left)); do
-  if read -r "${wait[@]}" i status <&5; then
-    ((left -= 1, status == 0 || code)) && continue
-    code=$status wait=(-t %(limit)d)
-    echo "orchestrator: local rank $i (rank $((%(first)d + i))) exited $code"
-  elif ((code && asked)); then
-    break
-  elif ((code)); then
-    asked=1
+  ((code)) && wait=(-t $((rest = end - SECONDS)))
+  if ((code && rest <= 0)); then
+    ((asked)) && break
+    asked=1 end=$((SECONDS + %(limit)d))
     kill -TERM 0
+  elif read -r "${wait[@]}" i status <&5; then
+    ((left -= 1, status == 0 || code)) && continue
+    code=$status end=$((SECONDS + %(limit)d))
+    echo "orchestrator: local rank $i (rank $((%(first)d + i))) exited $code"
   fi
 done
 exit "$code"

@@ -44,8 +44,8 @@ same text."""
 
 
 class Node(NamedTuple):
-    """A node of a job. `root`, `sys`, `proc`, `dev`, `run`: replaced in rehearsals; `channels`: the
-    parent of folders shared with containers.
+    """A node of a job. `root`, `sys`, `proc`, `dev`, `run_dir`: replaced in rehearsals; `channels`:
+    the parent of folders shared with containers.
 
     Processes, on processors and on GPUs, and network interfaces are below `sys` and `proc`. Devices
     (GPUs, RDMA devices, disks) and the host are below `hardware_sys` and `hardware_proc`. A
@@ -61,7 +61,7 @@ class Node(NamedTuple):
     sys: str
     proc: str
     dev: str
-    run: str
+    run_dir: str
     channels: str
 
     @property
@@ -110,7 +110,7 @@ class Node(NamedTuple):
 
     @property
     def shared_results(self) -> str:
-        """The folder of `results` in the set."""
+        """The folder of `results` in the set; no Scratch."""
         return str(self.folder / "scratch")
 
     def run_variables(self) -> dict[str, str]:
@@ -179,7 +179,7 @@ def this_node(program: Program, settings: Settings) -> Node:
     name, environment = own_name(), os.environ
     roots = {
         folder: rehearsed(f"ORCH_{folder.upper()}_ROOT", f"/{folder}", name)
-        for folder in ("sys", "proc", "dev", "run")
+        for folder in ("sys", "proc", "dev")
     }
     return Node(
         name=name,
@@ -189,6 +189,7 @@ def this_node(program: Program, settings: Settings) -> Node:
         job_id=environment.get("ORCH_JOB_ID", "none"),
         root=rehearsed("ORCH_TUNABLES_ROOT", "", name),
         channels=settings.orch_channels or "/tmp",
+        run_dir=rehearsed("ORCH_RUN_ROOT", "/run", name),
         **roots,
     )
 

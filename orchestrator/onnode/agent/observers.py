@@ -123,23 +123,22 @@ FILES_S = 30
 
 
 class Observer:
-    """A part of a run's record. A withdrawn run has no `begin` and no `end`, a run stopped before
-    its start only an `end`."""
+    """A part of a run's record."""
 
     is_done = True
     """False: the record of the run waits for it."""
 
     def begin(self) -> None:
-        """The run starts."""
+        """The run starts; not called if it is withdrawn or stopped before."""
 
     def feed(self, piece: bytes) -> None:
-        """New output of the run."""
+        """New output, perhaps before `begin`."""
 
     def run_ended(self) -> None:
-        """The run's first process has ended."""
+        """The run's first process has ended, in any case."""
 
     def end(self) -> dict[str, Any]:
-        """Return the members for its record (NodeRunRecord)."""
+        """Return the members for its record (NodeRunRecord), which a withdrawn run lacks."""
         return {}
 
 

@@ -6,8 +6,8 @@ import re
 import subprocess
 import time
 
+from ..kernel.client import with_proxy
 from ..kernel.plural import count
-from ..kernel.proxy import with_proxy
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, failing
 from .container import look_for_image, pulled_name
 from .node import EngineState, Node, shortened

@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ..kernel.proxy import proxy_of, registry_in
+from ..kernel.client import proxy_of, registry_in
 from ..kernel.system import ask
 from .node import EngineState, Node, Rows, listed, shortened
 

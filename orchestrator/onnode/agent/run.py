@@ -10,9 +10,10 @@ import errno
 import os
 from typing import Any
 
-from ..kernel.events import Pulse
+from ..kernel.events import Pulse, number
 from ..kernel.records import NodeRunRecord, write
 from ..kernel.settings import Settings
+from ..kernel.system import lines
 from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
 from .executor import Executor, RunPipes
@@ -51,11 +52,12 @@ class NodeRun:
         log_file = node.layout.node_log(request.run, request.attempt, self._rank)
         self._pipes = RunPipes(node.channel, self._name, log_file)
         self._output = OutputObserver()
+        container_run = executor.expect(self._heard)
         self._observers: tuple[Observer, ...] = (
             self._output,
             TransportObserver(node, waiting, request.id, self._output),
             DriftObserver(waiting, tuning, self._settle),
-            StartObserver(executor.expect(self._heard), cache or {}),
+            StartObserver(container_run, cache or {}),
             ContentObserver(inside, self._ended_by_itself, self._tell_contents, self._settle),
         )
         self._word = "offered"
@@ -231,6 +233,35 @@ class NodeRun:
             node.say("note", f"cannot write {path}: {error.strerror}")
         status = "" if self._pipes.is_broken else self._output.output.status
         node.say("exit", request.id, code, start_ms, end_ms, status)
+
+
+# ---- caches ----
+
+
+def drop_caches(node: Node, waiting: Waiting) -> tuple[int, int]:
+    """Drop page cache, dentries and inodes; return droppable KiB before and after. Raises
+    Failed."""
+    before, file = _droppable(node), f"{node.hardware_proc}/sys/vm/drop_caches"
+    argv = [
+        *node.settings.sudo,
+        "bash",
+        "-c",
+        'sync && echo 3 >"$1"',
+        "orchestrator",
+        file,
+    ]
+    with node.open_log() as errors:
+        if waiting.call(argv, errors=errors)[0]:
+            raise Failed("caches", f"cannot drop caches: {node.last_words()}")
+    return before, _droppable(node)
+
+
+def _droppable(node: Node) -> int:
+    """KiB of page cache without shared memory, and of the kernel's caches."""
+    rows = (line.split() for line in lines(f"{node.hardware_proc}/meminfo", 1 << 14))
+    amounts = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
+    signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
+    return sum(sign * amounts.get(name, 0) for name, sign in signs.items())
 
 
 # ---- its files in /results ----

@@ -6,8 +6,8 @@ import json
 import os
 from typing import Any
 
+from ..kernel.client import with_proxy
 from ..kernel.events import number
-from ..kernel.proxy import with_proxy
 from ..kernel.settings_file import rehearsed
 from ..kernel.system import ask
 from .gpu import gib

@@ -1,7 +1,8 @@
 """Host settings before and after a run (docs/tuning.md).
 
 runtime_tunables.sh alone decides whether a setting holds. Its verb `watch` lives as long as the
-agent, so that a check costs no process.
+agent, so that a check costs no process. Its `apply` starts the watchdog, outside of the job, which
+reverts within ORCH_LEASE_S after a SIGKILL of the agent.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
 from ..kernel.events import number
 from ..kernel.jobs import JOB_END_TIME
-from ..kernel.system import lines
 from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 
@@ -24,7 +24,6 @@ _REVERT_TRIES = 3
 _EVAL_STDIN = 'trap "" TERM INT HUP; eval "$(cat)"'
 """If cat dies, the script is empty, and bash exits with 0."""
 _HEADER = b"knob\twanted\tbefore\tafter\tresult\tneed\taction\ttime_ms\ttarget\n"
-_PIECE_BYTES = 700
 
 
 class FoundKnob(NamedTuple):
@@ -112,9 +111,11 @@ class Tuning:
         self._asked: deque[Callable[[Answer], object]] = deque()
         self._boot: list[FoundKnob] = []
         self._knobs: list[FoundKnob] = []
-        self._reported: list[str] = []
-        self._contents: Mapping[str, str] = {}
-        """Of the container at its start."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """Return all settings as last read."""
+        return {knob.name: knob.value for knob in (*self._knobs, *self._boot)}
 
     # ---- setting and putting back
 
@@ -133,8 +134,8 @@ class Tuning:
         return shortened("; ".join(notes), 800)
 
     def revert(self) -> str:
-        """Return the failures. Another failure meanwhile, such as of a run's log, is reported, and
-        the script runs again."""
+        """Return the failures; another living owner, who keeps the values, is none. A failure of
+        something else meanwhile is reported, and the script runs again."""
         problem = ""
         for _ in range(_REVERT_TRIES if self.on else 0):
             try:
@@ -193,7 +194,7 @@ class Tuning:
 
     # ---- looking
 
-    def look_at_boot(self) -> None:
+    def start_watching(self) -> None:
         """Start the watching script, which first reports settings that only a boot changes."""
         if not self.on or self._watcher is not None:
             return
@@ -213,7 +214,7 @@ class Tuning:
 
     def look(self) -> Answer:
         """Return the present settings; serve everything else meanwhile."""
-        self.look_at_boot()
+        self.start_watching()
         answer = self._answer(self.ask)
         self._knobs = answer or self._knobs
         return answer
@@ -243,60 +244,3 @@ class Tuning:
             self._watcher.input.close()
         while self._asked:
             self._asked.popleft()(None)
-
-    # ---- facts
-
-    def take_contents(self, contents: Mapping[str, str]) -> None:
-        """Keep part -> hash at the container's start, except caches, which the first run fills."""
-        self._contents = {part: sha for part, sha in contents.items() if part != "caches"}
-
-    def report_facts(self, image: str) -> None:
-        """Report changed facts, in pieces that fit a line to the loop."""
-        from .facts import collect
-
-        facts = collect(
-            self._node, image, {knob.name: knob.value for knob in (*self._knobs, *self._boot)}
-        )
-        facts += [f"inside.{part}={sha}" for part, sha in self._contents.items()]
-        if facts == self._reported:
-            return
-        known = len(self._reported)
-        is_more = known > 0 and facts[:known] == self._reported
-        is_more = is_more and all(fact.startswith("inside.") for fact in facts[known:])
-        self._reported = facts
-        pieces, room = [list[str]()], _PIECE_BYTES
-        for fact in facts[known:] if is_more else facts:
-            size = len(fact.encode("utf-8", "replace")) + 1
-            if size > room:
-                pieces.append([])
-                room = _PIECE_BYTES
-            pieces[-1].append(fact)
-            room -= size
-        for index, piece in enumerate(pieces):
-            self._node.say("facts+" if index or is_more else "facts", *piece)
-
-    # ---- caches
-
-    def drop_caches(self) -> tuple[int, int]:
-        """Drop page cache, dentries and inodes; return droppable KiB before and after. Raises
-        Failed."""
-        before, file = self._droppable(), f"{self._node.hardware_proc}/sys/vm/drop_caches"
-        argv = [
-            *self._node.settings.sudo,
-            "bash",
-            "-c",
-            'sync && echo 3 >"$1"',
-            "orchestrator",
-            file,
-        ]
-        with self._node.open_log() as errors:
-            if self._waiting.call(argv, errors=errors)[0]:
-                raise Failed("caches", f"cannot drop caches: {self._node.last_words()}")
-        return before, self._droppable()
-
-    def _droppable(self) -> int:
-        """KiB of page cache without shared memory, and of the kernel's caches."""
-        rows = (line.split() for line in lines(f"{self._node.hardware_proc}/meminfo", 1 << 14))
-        amounts = {row[0]: number(row[1]) or 0 for row in rows if len(row) > 1}
-        signs = {"Buffers:": 1, "Cached:": 1, "SReclaimable:": 1, "Shmem:": -1}
-        return sum(sign * amounts.get(name, 0) for name, sign in signs.items())

@@ -147,7 +147,7 @@ class Files:
             os.fsync(out.fileno())
 
     def append(self, path: PathLike, content: bytes, *, sync: bool = False) -> int:
-        """Append by one write; return how many bytes had room."""
+        """As Appender.write."""
         file = self.appender(path)
         try:
             written = file.write(content)

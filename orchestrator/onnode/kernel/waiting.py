@@ -1,6 +1,7 @@
-"""One place to wait for all events of a process: input, signals, children, pipes, times. Waiting
-code is a generator (Flow).
+"""One place to wait for all events of a process: input, signals, children, pipes, times.
 
+The agent blocks in `Waiting.wait`, which serves everything else; the loop's code is generators
+(Flow).
 Signals arrive through a descriptor, too, so they cannot interrupt the end.
 """
 
@@ -46,11 +47,11 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """Descriptors, timers and children of this process. `exit_status`: None until the node's
-    release is requested; `wait` then raises ReleaseRequested until `releasing` is set."""
+    """Descriptors, timers and children of this process. `release_status`: set by a signal (143) or
+    `request_release`, not by `raise ReleaseRequested`; `wait` then raises until `releasing`."""
 
     def __init__(self) -> None:
-        self.exit_status: int | None = None
+        self.release_status: int | None = None
         self.signals: set[int] = set()
         self.releasing = False
         # Not epoll: the input can be a file.
@@ -92,8 +93,8 @@ class Waiting:
         `patient`."""
         limit = None if seconds is None else time.monotonic() + seconds
         while True:
-            if self.exit_status is not None and not self.releasing and not patient:
-                raise ReleaseRequested(self.exit_status)
+            if self.release_status is not None and not self.releasing and not patient:
+                raise ReleaseRequested(self.release_status)
             if done():
                 return True
             if limit is not None and time.monotonic() >= limit:
@@ -101,15 +102,15 @@ class Waiting:
             self.serve(limit)
 
     def request_release(self, status: int) -> None:
-        """Make this process release everything; the first `status` counts."""
-        self.exit_status = status if self.exit_status is None else self.exit_status
+        """Release everything, with the first `status`; a signal's 143 replaces it."""
+        self.release_status = status if self.release_status is None else self.release_status
 
     def start_release(self) -> None:
         """Stop raising ReleaseRequested."""
         self.releasing = True
 
-    def let_signals_come(self) -> None:
-        """Wait before reporting a child's end: a signal to the whole job may have ended it. Raises
+    def raise_if_signalled(self) -> None:
+        """Await for 0.3 s the signal to the whole job that may have ended a child. Raises
         ReleaseRequested."""
         self.wait(lambda: False, 0.3)
 
@@ -132,7 +133,7 @@ class Waiting:
     def notice(self) -> None:
         self.signals |= {*ENDS, signal.SIGUSR1}.intersection(read_piece(self._wake) or b"")
         if not self.signals.isdisjoint(ENDS):
-            self.exit_status = 128 + signal.SIGTERM
+            self.release_status = 128 + signal.SIGTERM
 
     def call(
         self,
@@ -148,7 +149,7 @@ class Waiting:
         output.
 
         NOT_DONE: killed after `seconds`. CANNOT_START: the output is the reason. `patient`: not
-        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS` from the start, and
+        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS`, and
         another failure (Failed) is raised after its end. `given`: standard input.
         """
         try:
@@ -281,7 +282,7 @@ class Partner:
         waiting.watch_lines(self.process.stdout.fileno(), hear, at_end)  # type: ignore[union-attr]
 
     def send(self, line: str) -> bool:
-        """Send a line; return False if it no longer reads."""
+        """Return False if it no longer reads."""
         try:
             self.input.write(f"{line}\n".encode())
         except (OSError, ValueError):  # ended, or closed
