@@ -57,7 +57,7 @@ class SharedByGroups:
     @property
     def awaited(self) -> set[int]:
         """Groups not yet ready for the first time."""
-        return self.queue.groups - self._arrived
+        return self.queue.groups - self._arrived - self.behind
 
     def leave_behind(self) -> None:
         """Stop waiting for the missing groups."""
