@@ -123,6 +123,8 @@ class JobContext:
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         """`last`: the node's last run and attempt, or 0."""
 
+    def blame(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None: ...
+
     def others(self, group: int) -> dict[str, NodeReport]:
         return {}
 

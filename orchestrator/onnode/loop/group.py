@@ -340,7 +340,7 @@ class Group:
         if not self.job.has_spares:
             return False
         if node not in self.state.blamed:
-            self.job.exclude(node, kind, reason, self.record.last)
+            self.job.blame(node, kind, reason, self.record.last)
         self.record.note_with_attempt("blamed", node, kind, reason)
         self._reinforce()
         if not place.is_free(self.state, node):
