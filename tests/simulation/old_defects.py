@@ -15,10 +15,10 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
 EVENTS, WAITING, JOBS = (
     f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "jobs")
 )
-ATTEMPT, REPORTS, CONTEXT, GROUP, JOB, SLURM, STEP, STORAGE = (
+ATTEMPT, REPORTS, SET_JOB, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "attempt_reports", "set_context", "group", "job", "slurm", "step", "storage",
+        "attempt", "attempt_reports", "set_job", "group", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
@@ -124,7 +124,7 @@ DEFECTS = [
         "unfenced-job-record",
         "a loop that lost its set wrote its own end into the record of the job",
         "9c92af3",
-        CONTEXT,
+        SET_JOB,
         "        if not self.folder.is_mine:\n            return self.folder.is_lost\n",
         "",
         likely=("batch host freezes", "idle=1", "in run"),

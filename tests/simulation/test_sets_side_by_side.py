@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from worlds import Ends, Me, Sets, World, exits, hangs
 
-from orchestrator.onnode.loop.set_context import MEET_DIVISOR
+from orchestrator.onnode.loop.set_job import MEET_DIVISOR
 
 
 def loses_power(world: World, *who: tuple[str, int]) -> None:

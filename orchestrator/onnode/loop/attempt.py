@@ -18,7 +18,7 @@ from ..set.new import seed_of
 from . import storage
 from .attempt_reports import AttemptReports, HangWatch, ping_interval_s
 from .group import Group
-from .set_context import SetContext
+from .set_job import SetJob
 from .step import NodeDeadline, stalled_s
 
 GATE_S = 300.0
@@ -37,7 +37,7 @@ _CACHE_CLEAR = (
 
 
 class Attempt:
-    def __init__(self, job: SetContext, group: Group, run: int, number: int) -> None:
+    def __init__(self, job: SetJob, group: Group, run: int, number: int) -> None:
         self._job, self._group = job, group
         self._run, self._number = run, number
         self._ranks = tuple(group.state.workers)

@@ -13,7 +13,7 @@ from ..kernel.plural import count
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.bandwidth import DeepVerdict, GroupResult, Round, Search
-from .context import JobContext
+from .batch_job import BatchJob
 from .host import StepProcesses
 from .step import MAX_SAID, WORD_BYTES
 
@@ -27,7 +27,7 @@ NUMBERS = {"deep-ready": (0, 1, 3), "deep": (3, 4, 5, 6, 7)}
 class DeepStep:
     """A process on each node; their messages form a queue."""
 
-    def __init__(self, job: JobContext, nodes: Sequence[str]) -> None:
+    def __init__(self, job: BatchJob, nodes: Sequence[str]) -> None:
         self.messages: deque[tuple[str, str, str]] = deque()
         self.last_text = ""
         self._known = frozenset(nodes)
@@ -63,7 +63,7 @@ class DeepStep:
         return self.step.alive
 
 
-def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) -> Flow:
+def measure(job: BatchJob, nodes: Sequence[str], table: Path | None = None) -> Flow:
     """Value: the DeepVerdict."""
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)

@@ -12,8 +12,8 @@ from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import agree_on_facts
 from ..policy.place import GroupState
+from .batch_job import BatchJob, GroupRecord
 from .checks import CheckResults, GroupChecks, NodeComparison, Pulls
-from .context import GroupRecord, JobContext
 from .step import GroupStep, NodeDeadline
 
 
@@ -22,7 +22,7 @@ class Group:
 
     def __init__(
         self,
-        job: JobContext,
+        job: BatchJob,
         allocated: Sequence[str],
         events: EventLog,
         number: int = 1,

@@ -24,7 +24,7 @@ from .attempt import Attempt
 from .checks import CheckResults
 from .group import Group
 from .host import BatchHost
-from .set_context import SetContext
+from .set_job import SetJob
 from .slurm import job_nodes
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    return (yield from SetJob(SetContext(program, settings, allocation, folder, world)).work())
+    return (yield from SetWork(SetJob(program, settings, allocation, folder, world)).work())
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
@@ -72,13 +72,13 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-class SetJob:
+class SetWork:
     """Does the missing runs of a set on the nodes of a job."""
 
     out_of_time = ""
     """Why no more runs start."""
 
-    def __init__(self, job: SetContext) -> None:
+    def __init__(self, job: SetJob) -> None:
         self._job = job
         self.notices = self._open_notices()
 

@@ -19,7 +19,7 @@ from ..policy.place import lost_reason
 from ..policy.reports import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from ..set.bundle import keep
-from .context import JobContext
+from .batch_job import BatchJob
 from .group import Group
 from .host import BatchHost
 from .slurm import allocation_or_host, named_node
@@ -85,7 +85,7 @@ def _parse(argv: Sequence[str]) -> CheckOptions:
     return options
 
 
-class Preflight(JobContext):
+class Preflight(BatchJob):
     """A check of nodes that leaves nothing behind."""
 
     def __init__(self, program: Program, options: CheckOptions, world: BatchHost) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
 from ..kernel.waiting import Flow
-from .context import GroupRecord, JobContext
+from .batch_job import BatchJob, GroupRecord
 from .host import JobStep, StepProcesses
 from .slurm import step_message
 
@@ -112,7 +112,7 @@ class Listener(Protocol):
 class GroupStep:
     """Processes on a group's nodes while the group holds them."""
 
-    def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
+    def __init__(self, job: BatchJob, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
         self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
         self.protocol_errors: dict[str, str] = {}

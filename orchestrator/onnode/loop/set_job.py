@@ -26,7 +26,7 @@ from ..policy.place import waiting_now
 from ..policy.reports import NodeReport
 from ..set.folder import Folder, FolderError
 from .allocation import JobAllocation
-from .context import JobContext
+from .batch_job import BatchJob
 from .group import Group
 from .host import BatchHost
 
@@ -84,7 +84,7 @@ class JobStatus:
         return is_new
 
 
-class SetContext(JobContext):
+class SetJob(BatchJob):
     """A job of a set, which keeps its record."""
 
     def __init__(

@@ -79,7 +79,7 @@ class SharedByGroups:
         self._pulls.pop(group, None)
 
 
-class JobContext:
+class BatchJob:
     """A job that holds nodes. Without a set it keeps no record."""
 
     allocation: JobAllocation
