@@ -17,6 +17,7 @@ from ..policy import place
 from ..policy.queue import Queue
 from ..policy.reports import NodeReport
 from .allocation import JobAllocation
+from .ending import Ending
 from .host import BatchHost
 
 
@@ -90,8 +91,7 @@ class BatchJob:
     ) -> None:
         self.program, self.settings, self.layout, self.world = program, settings, layout, world
         self.shared = SharedByGroups()
-        self.end_state = ""
-        """The job's last state, or "closing": nothing more is started. "" before that."""
+        self.ending = Ending()
         self.reactor = world.reactor(self.take_signals)
 
     @property
@@ -106,7 +106,7 @@ class BatchJob:
         self.world.log(text)
 
     def take_signals(self) -> None:
-        self.end_state = "cancelled"
+        self.ending.close("cancelled")
 
     def warn(self, text: str) -> None:
         """Log and record, once."""
@@ -114,11 +114,6 @@ class BatchJob:
     def write(self, state: str = "", reason: str = "") -> bool:
         """Write the job's record; return False if the storage fails."""
         return True
-
-    def check_for_end(self) -> bool | None:
-        """Return whether the job is ending; None without an answer. Call it before blaming
-        nodes."""
-        return bool(self.end_state)
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         """`last`: the node's last run and attempt, or 0."""

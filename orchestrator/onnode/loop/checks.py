@@ -99,7 +99,7 @@ class GroupChecks:
         reports = self._record.state.reports
         verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
-        while missing and not self._job.end_state:
+        while missing and not self._job.ending.state:
             with suppress(OSError):  # NFS reads the folder again
                 self._job.world.files.names(self._job.layout.preflight)
             missing = [node for node in missing if not self._sees(node)]

@@ -69,7 +69,9 @@ def measure(job: BatchJob, nodes: Sequence[str], table: Path | None = None) -> F
     table = table or job.layout.bandwidth(job.job_id)
     try:
         return (
-            yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.end_state))
+            yield from deep_step(
+                step, search, table, job.world, ended=lambda: bool(job.ending.state)
+            )
         )
     finally:
         step.step.kill()

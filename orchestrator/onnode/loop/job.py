@@ -58,7 +58,12 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    return (yield from SetWork(SetJob(program, settings, allocation, folder, world)).work())
+    try:
+        set_work = SetWork(SetJob(program, settings, allocation, folder, world))
+    except Exception:  # the set is the next job's
+        folder.release()
+        raise
+    return (yield from set_work.work())
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
@@ -115,9 +120,9 @@ class SetWork:
         job = self._job
         problems = yield from together([self._work_on(group) for group in job.groups])
         # A signal may follow the last run.
-        if job.end_state and job.folder.missing():
-            job.ask_why()
-            return job.end_state, job.end_reason
+        if job.ending.state and job.folder.missing():
+            job.ending.ask_why()
+            return job.ending.state, job.ending.reason
         if not self.queue.missing:
             job.status.complete(job.folder.record.nexp)
             return "complete", ""
@@ -135,7 +140,7 @@ class SetWork:
             if problem:
                 yield from self._leave(group, problem)
         except Exception as error:  # other groups end their runs
-            job.close("failed", str(error))
+            job.ending.close("failed", str(error) or type(error).__name__)
             raise
         return problem
 
@@ -206,7 +211,7 @@ class SetWork:
 
     def _finish(self, state: str, reason: str) -> Flow:
         job = self._job
-        job.close("closing")
+        job.ending.close("closing")
         try:
             yield from together([group.release() for group in job.groups])
             for group in job.groups:
@@ -240,7 +245,7 @@ class SetWork:
     def _next(self, group: Group) -> Flow:
         """Value: the group's next run; 0 at the end of queue or set."""
         waits = False
-        while not self._job.is_ending():
+        while not self._job.ending.has_come():
             if run := next_run(self.queue, group.number):
                 self._turn("take", group=group.number, run=run)
                 return run
@@ -271,7 +276,7 @@ class SetWork:
         yield from storage.wait(job)  # also for the nodes
         # Ends all processes of a dead run.
         yield from group.release()
-        if not job.end_state and (yield from group.make_ready()):
+        if not job.ending.state and (yield from group.make_ready()):
             return ""
         return f"the containers could not be renewed: {group.problem}"
 
@@ -331,7 +336,7 @@ class SetWork:
     def _leave(self, group: Group, problem: str) -> Flow:
         """Release a group while others work and may use its healthy nodes. The last group stays."""
         job = self._job
-        if job.end_state or len(self.queue.groups) < 2:
+        if job.ending.state or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
         nodes = group.state.workers or group.state.allocated

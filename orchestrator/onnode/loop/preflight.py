@@ -120,7 +120,7 @@ class Preflight(BatchJob):
                 problem = f"cannot write to {self.layout.root}; {question}"
                 raise NotRun(NOT_RUN, problem) from error
             verdicts = self.world.run(self._verdicts())
-            if self.end_state:
+            if self.ending.state:
                 raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
             if self.options.as_json:
@@ -151,7 +151,7 @@ class Preflight(BatchJob):
             group = self._group(nodes)
             if nodes:
                 yield from self._ask(group, nodes)
-        if self.end_state:
+        if self.ending.state:
             return None
         return (yield from self._judged(group))
 
@@ -203,7 +203,7 @@ class Preflight(BatchJob):
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
-        while lines.open and not self.end_state:
+        while lines.open and not self.ending.state:
             yield self.world.now() + 60
 
     def _judged(self, group: Group) -> Flow:

@@ -80,7 +80,7 @@ def retry(job: SetJob, action: Callable[[], object]) -> Flow:
                 job.status.clear_reason()
                 job.write()
             return
-        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:
+        if problem.errno not in _PASSES or job.ending.has_come() or world.now() >= deadline:
             raise problem
         if not waits_for:
             path = problem.filename or job.layout.root
