@@ -1,4 +1,4 @@
-"""The job, with or without a set, as its groups use it."""
+"""A job as its groups use it."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class SharedByGroups:
 
     @property
     def awaited(self) -> set[int]:
-        """Groups not yet ready for the first time."""
+        """Groups neither ready for a first run nor left behind."""
         return self.queue.groups - self._arrived - self.behind
 
     def leave_behind(self) -> None:
-        """Stop waiting for the missing groups."""
+        """Never again wait for the awaited groups."""
         self.behind |= self.awaited
 
     def is_reference(self, other: int, group: int) -> bool:
@@ -95,7 +95,7 @@ class BatchJob:
         self.reactor = world.reactor(self.take_signals)
 
     @property
-    def has_spares(self) -> bool:
+    def can_replace_nodes(self) -> bool:
         return False
 
     @property
@@ -131,7 +131,6 @@ class BatchJob:
         return ""
 
     def meet(self, group: int) -> Flow:
-        """Wait for the other groups' first nodes, within a limit."""
         yield from ()
 
     def take_environment(self, text: bytes) -> str:
@@ -176,7 +175,7 @@ class GroupRecord:
         if node not in self.state.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
-    def lose(self, node: str, reason: str, kind: str = "silent") -> None:
+    def give_up(self, node: str, reason: str, kind: str = "silent") -> None:
         """Record that a node is silent and failed, unless it sent `left`. Its agent may still
         run."""
         report = self.state.reports.get(node)

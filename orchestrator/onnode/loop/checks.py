@@ -164,7 +164,7 @@ class GroupChecks:
 
 
 class NodeComparison:
-    """Compares a group's nodes with each other, and with those of the other groups."""
+    """Compares a group's nodes, also with those of other groups."""
 
     def __init__(self, job: BatchJob, record: GroupRecord, group: int) -> None:
         self._job, self._record, self._group = job, record, group

@@ -84,10 +84,10 @@ def deep_step(
     world: World = THIS,
     ended: Callable[[], bool] = lambda: False,
 ) -> Generator[float, None, DeepVerdict]:
-    """Measure until the search is over. Value: its verdict. Yields times of World.now.
+    """Measure until the search is over. Value: its verdict.
 
-    Resume it after messages, at the end of step or set, and at the yielded time. Kill the step
-    afterwards: its nodes had ten seconds to end.
+    Resume it also after messages and at the end of step or set. Kill the step afterwards: its nodes
+    had ten seconds to end.
     """
     clock = world.now
     began = clock()

@@ -1,4 +1,4 @@
-"""The end of a job: decided by the loop, by signals or by the scheduler."""
+"""The end of a job."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Ending:
             self.state, self.reason = state, reason or state
 
     def check(self) -> bool | None:
-        """Return whether the job is ending; None without an answer. Call it before blaming
-        nodes."""
+        """None without an answer. Call it before blaming nodes."""
         return bool(self.state)
 
 
@@ -42,25 +41,25 @@ class SetEnding(Ending):
         announce: Callable[[], object],
         record: Callable[[dict[str, Any]], object],
     ) -> None:
-        """`announce` is called after each change, `record` with each decision."""
         super().__init__()
         self._reactor, self._allocation = reactor, allocation
         self._announce, self._record = announce, record
-        self._unexplained: list[str] = []
-        """Signals to end that the scheduler has not explained."""
+        self._unexplained_signals: list[str] = []
 
     def has_come(self) -> bool:
-        """Also by a signal since the last wait."""
+        """By a signal since the last wait, too."""
         self._reactor.notice()
         self.take_signals()
         return bool(self.state)
 
     def take_signals(self) -> None:
-        """The first signals close the set: without a known cause until the scheduler answers, for
-        which time may not suffice."""
+        """The first signals close the set, unexplained (paused) until the scheduler answers: time
+        may not suffice for that."""
         if self._reactor.signals and not self.state:
-            self._unexplained = [signal.Signals(number).name for number in self._reactor.signals]
-            self._set(*ending(self._unexplained, JobEnd()))
+            self._unexplained_signals = [
+                signal.Signals(number).name for number in self._reactor.signals
+            ]
+            self._set(*ending(self._unexplained_signals, JobEnd()))
             self.ask_why()
 
     def check(self) -> bool | None:
@@ -75,12 +74,12 @@ class SetEnding(Ending):
 
     def ask_why(self) -> None:
         """Ask the scheduler for the cause of the signals, until it answers."""
-        if not self._unexplained:
+        if not self._unexplained_signals:
             return
         end = self._allocation.job_end()
-        self._explain(self._unexplained, end or JobEnd())
+        self._explain(self._unexplained_signals, end or JobEnd())
         if end is not None:
-            self._unexplained = []
+            self._unexplained_signals = []
 
     def _explain(self, signals: list[str], end: JobEnd) -> None:
         state, reason = ending(signals, end)

@@ -76,8 +76,8 @@ class Group:
             if (yield from self._start_and_choose(nodes)):
                 return True
             self.checks.write()
-            # Without spares the set reports the problem and ends.
-            if not self.job.has_spares:
+            # All are needed: the set reports the problem and ends.
+            if not self.job.can_replace_nodes:
                 self.job.ending.check()
                 return False
             step_ended = not self.step.is_alive
@@ -335,9 +335,9 @@ class Group:
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """Use a node only if too few others are left; return whether its attempt does not count.
 
-        Without spares nothing is recorded: all nodes are needed.
+        Nothing is recorded if the group needs all the job's nodes.
         """
-        if not self.job.has_spares:
+        if not self.job.can_replace_nodes:
             return False
         if node not in self.state.blamed:
             self.job.blame(node, kind, reason, self.record.last)

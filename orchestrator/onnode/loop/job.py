@@ -1,4 +1,14 @@
-"""A job of a set: takes it, runs missing runs, and closes it in any case."""
+"""A job of a set: takes it, runs missing runs, and closes it in any case.
+
+A SetWork has a SetJob and its groups for the whole job. A group has a step at a time, for many
+attempts; a failed one ends it.
+
+Final states: complete (each run has a result or no attempts left), time_limit (warned, or no run
+fits), cancelled, paused (`resume` continues), failed. Exit status 0: all runs have results, or
+another copy works.
+
+One thread waits; another touches the lease. A full disk delays events.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +42,14 @@ if TYPE_CHECKING:
 
 
 def main(program: Program, kind: str) -> int:
-    """Return 0 if all the set's runs have results."""
+    """Return the exit status."""
     world = BatchHost()
     status: int = world.run(work(world, program, kind))
     return status
 
 
 def work(world: BatchHost, program: Program, kind: str) -> Flow:
-    """`kind`: slurm or local. Value: 0 if all the set's runs have results."""
+    """`kind`: slurm or local. Value: the exit status."""
     try:
         settings = world.settings(program)
         world.share(settings.shared_group)
@@ -67,6 +77,7 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
+    """In the lease's thread."""
     lock = folder.layout.loop_lock
     consequence = "ending what is running, and writing nothing more into the set"
     world.log(f"error: {lock} is not this job's any more: {consequence}")
@@ -78,7 +89,7 @@ def _time(seconds: float) -> str:
 
 
 class SetWork:
-    """Does the missing runs of a set on the nodes of a job."""
+    """Does the missing runs of a set."""
 
     out_of_time = ""
     """Why no more runs start."""
@@ -123,8 +134,8 @@ class SetWork:
         if job.ending.state and job.folder.missing():
             job.ending.ask_why()
             return job.ending.state, job.ending.reason
-        if not self.queue.missing:
-            job.status.complete(job.folder.record.nexp)
+        if not self.queue.missing:  # results, or no attempts left
+            job.status.end_at(job.folder.record.nexp)
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
@@ -146,17 +157,17 @@ class SetWork:
 
     def _runs(self, group: Group) -> Flow:
         """Value: why the group stopped, or ""."""
-        used = False
+        needs_renewal = False
         while run := (yield from self._next(group)):
-            if problem := (yield from self._prepare_run(group, used=used)):
+            if problem := (yield from self._prepare_run(group, needs_renewal=needs_renewal)):
                 self._give_back(group, run, "back")
                 return problem
             number = self._job.folder.last_attempt(run) + 1
             attempt = Attempt(self._job, group, run, number)
             outcome = yield from attempt.play()
-            used = not outcome.clean
+            needs_renewal = not outcome.clean
             if outcome.outcome != "infrastructure":
-                self._give_back(group, run, "result")
+                self._give_back(group, run, "result")  # or interrupted: the job ends
                 self._notify("running")
                 if attempt.change and self._job.settings.changes == "stop":
                     return attempt.change
@@ -205,7 +216,7 @@ class SetWork:
     def _stopped(self) -> str:
         """Return the state of a set that cannot continue here: failed if this job started no
         attempt, and another allocation could continue nothing (results, used spares)."""
-        used_up = any(group.too_few for group in self._job.groups) and self._job.has_spares
+        used_up = any(group.too_few for group in self._job.groups) and self._job.can_replace_nodes
         continues = self._job.status.run or used_up or self._job.folder.has_results()
         return "paused" if continues else "failed"
 
@@ -261,17 +272,17 @@ class SetWork:
         self._turn("gives", group=group.number, run=run, why=why)
 
     def _turn(self, word: str, **about: object) -> None:
-        """Record and apply a change of the queue."""
+        """Record a change of the queue in the first group's events; apply it."""
         apply(self.queue, self._job.groups[0].record.note(word, detail=about))
 
-    def _prepare_run(self, group: Group, *, used: bool) -> Flow:
+    def _prepare_run(self, group: Group, *, needs_renewal: bool) -> Flow:
         """Value: why no run starts, or "".
 
         Call it with a run in hand: nodes get ready for a run only.
         """
         job = self._job
         self.out_of_time = self._too_late(group) or self.out_of_time
-        if self.out_of_time or not used:
+        if self.out_of_time or not needs_renewal:
             return self.out_of_time
         yield from storage.wait(job)  # also for the nodes
         # Ends all processes of a dead run.

@@ -1,4 +1,4 @@
-"""A job of a set: its record, its groups, its end."""
+"""A set's job."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .group import Group
 from .host import BatchHost
 
 MEET_DIVISOR = 5
-"""Part of `container_start_s` for which groups await each other before their first runs: a minute
+"""A group awaits the others before its first run for `container_start_s` / MEET_DIVISOR: a minute
 by default. Containers' starts differ by less."""
 
 
 class JobStatus:
-    """A job's status, for its record. `started_ms`: Unix milliseconds."""
+    """For a job's record. `started_ms`: Unix milliseconds."""
 
     def __init__(self, started_ms: int) -> None:
         self.started_ms = started_ms
@@ -60,8 +60,8 @@ class JobStatus:
     def start(self, run: int, attempt: int) -> None:
         self.run, self.attempt = run, attempt
 
-    def complete(self, run: int) -> None:
-        """Count the runs up to `run` as done."""
+    def end_at(self, run: int) -> None:
+        """Show `run` as the last, whoever did it."""
         self.run = run
 
     def warn(self, text: str) -> bool:
@@ -98,13 +98,14 @@ class SetJob(BatchJob):
         self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
         self.status = JobStatus(world.wall_ms())
         self.groups: list[Group] = []
-        """All that were formed, in order."""
+        """Also those that take no more runs (see `active`)."""
         self.unique: frozenset[str] = frozenset()
         """The runs' variables that differ per job."""
         self.ending = SetEnding(self.reactor, allocation, self._announce_end, self._record_end)
 
     @property
-    def has_spares(self) -> bool:
+    def can_replace_nodes(self) -> bool:
+        """More nodes than a group needs; side by side, those of a group that stops."""
         return len(self.allocation.allocated) > self.settings.nnodes
 
     @property
@@ -243,7 +244,7 @@ class SetJob(BatchJob):
     # ---- the job's record ----
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record, unless another job has the set."""
+        """Return True also if another job has the set: nothing is written."""
         status, path = self.status, self.layout.job(self.job_id)
         status.update(state, reason)
         if not self.folder.is_mine:

@@ -284,7 +284,7 @@ class GroupStep:
         """Ignore the node until the next step."""
         self._distrusted.add(node)
         self.protocol_errors[node] = reason
-        self._record.lose(node, reason, "protocol")
+        self._record.give_up(node, reason, "protocol")
 
     def _keep_complaint(self, text: str) -> None:
         self._job.append_to(self._job.layout.nodes / "hold.log", text)
@@ -295,10 +295,10 @@ class GroupStep:
         """Record nodes that ended without the message `left`."""
         last = self.complaints.last_lines or "without a word"
         for node in self.process.ended_nodes() if self.process else ():
-            self._record.lose(node, f"its step ended: {last}")
+            self._record.give_up(node, f"its step ended: {last}")
         is_over = self.process is not None and not self.process.alive
         for node, reason in self.complaints.ended_nodes(is_over=is_over):
-            self._record.lose(node, reason)
+            self._record.give_up(node, reason)
 
     def next_check(self, at_latest: float) -> float:
         """Return when to call `check_ended` again (World.now)."""

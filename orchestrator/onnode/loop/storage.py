@@ -1,4 +1,4 @@
-"""Waiting for storage: full, read-only or unreachable for a while."""
+"""Waiting for storage: full, read-only or unreachable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 
 
 def begin(job: SetJob, state: RunRecord) -> None:
-    """Start an attempt, which needs room for its states. Raises FolderError, OSError."""
+    """Start an attempt, if there is room. Raises FolderError, OSError."""
     try:
         job.folder.begin(state)
     except OSError as error:
