@@ -90,7 +90,7 @@ class JobStep(Protocol):
 
 
 class NodeStep:
-    """One srun, or a process for each node."""
+    """A process for all nodes, or for each."""
 
     def __init__(self, reactor: Reactor, step: StepProcesses) -> None:
         nodes, commands, environment, take, complain = step
