@@ -30,7 +30,7 @@ from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.system import process_start
 from orchestrator.onnode.loop.allocation import LocalAllocation
 from orchestrator.onnode.loop.attempt_reports import AttemptReports, HangWatch
-from orchestrator.onnode.loop.context import JobContext
+from orchestrator.onnode.loop.batch_job import BatchJob
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost
 from orchestrator.scheduler.local import Local
@@ -62,7 +62,7 @@ class Loop:
     def __init__(
         self, root: Path, run: int = 1, group: int = 1, settings: Settings | None = None
     ) -> None:
-        job = JobContext(root, settings or limits(), Layout(root), world := BatchHost())
+        job = BatchJob(root, settings or limits(), Layout(root), world := BatchHost())
         job.allocation, job.job_id, job.log = LocalAllocation({}, 2, world), JOB, lambda text: None  # type: ignore[method-assign]
         self.path = Layout(root).events(JOB if group == 1 else f"{JOB}.{group}")
         self.group = Group(job, NODES, EventLog(self.path), group)

@@ -17,7 +17,7 @@ from orchestrator.onnode.kernel.events import EventLog
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program
 from orchestrator.onnode.loop.allocation import LocalAllocation
-from orchestrator.onnode.loop.context import JobContext
+from orchestrator.onnode.loop.batch_job import BatchJob
 from orchestrator.onnode.loop.group import Group
 from orchestrator.onnode.loop.host import BatchHost, JobStep, NodeStep
 from orchestrator.onnode.loop.step import (
@@ -52,7 +52,7 @@ def group(host: Host, tmp_path: Path) -> Iterator[Group]:
         {number: signal.getsignal(number) for number in numbers},
         signal.set_wakeup_fd(-1),
     )
-    job = JobContext(Program({}), settings(), Layout(tmp_path), host)
+    job = BatchJob(Program({}), settings(), Layout(tmp_path), host)
     job.allocation, job.job_id = LocalAllocation({}, 2, host), "1"
     held = Group(job, ["n0", "n1"], EventLog(tmp_path / "events"))
     held.record.note("hold", detail={"generation": 1, "nodes": ["n0", "n1"]})

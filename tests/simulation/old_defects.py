@@ -15,10 +15,10 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
 EVENTS, WAITING, JOBS = (
     f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "jobs")
 )
-ATTEMPT, REPORTS, CONTEXT, GROUP, JOB, SLURM, STEP, STORAGE = (
+ATTEMPT, REPORTS, SET_JOB, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "attempt_reports", "set_context", "group", "job", "slurm", "step", "storage",
+        "attempt", "attempt_reports", "set_job", "group", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
@@ -124,7 +124,7 @@ DEFECTS = [
         "unfenced-job-record",
         "a loop that lost its set wrote its own end into the record of the job",
         "9c92af3",
-        CONTEXT,
+        SET_JOB,
         "        if not self.folder.is_mine:\n            return self.folder.is_lost\n",
         "",
         likely=("batch host freezes", "idle=1", "in run"),
@@ -625,7 +625,7 @@ DEFECTS = [
         "storage that was full, read-only or away for a moment ended the job",
         "b08e39a",
         STORAGE,
-        "        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:\n",
+        "        if problem.errno not in _PASSES or job.ending.has_come() or world.now() >= deadline:\n",
         "        if True:\n",
         likely=("storage is (full|over|read).* (in|at the end of) run",),
     ),
@@ -663,7 +663,7 @@ DEFECTS = [
         "a node that failed its checks while others could take its rank was left out without a record",
         "1008ac9",
         GROUP,
-        "        if is_placed and (not self.state.failed or self._exclude_failed() or self.job.end_state):\n",
+        "        if is_placed and (not self.state.failed or self._exclude_failed() or self.job.ending.state):\n",
         "        if is_placed:\n",
         likely=("fails a check",),
     ),

@@ -12,6 +12,9 @@ from worlds import PATIENCE_S, RUN_S, Ends, Me, Sets, World, exits, hangs
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.state import judge
+from orchestrator.onnode.kernel.waiting import Flow
+from orchestrator.onnode.loop.group import Group
+from orchestrator.onnode.loop.notice import Notices
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.submissions import record
 from orchestrator.runset.submit import submissions
@@ -425,3 +428,43 @@ def test_waiting_for_storage_is_no_silence(sets: Sets) -> None:
     assert world.end() == 0
     assert world.set.job["ended_ms"] - world.set.job["started_ms"] > 9 * 3_600_000
     assert {event.detail for event in world.set.events("left")} == {""}
+
+
+def test_an_internal_error_of_a_group_interrupts_the_runs_of_the_others(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one without a text."""
+    ready = Group.make_ready
+
+    def make_ready(group: Group) -> Flow:
+        if group.number == 2:
+            until = group.job.world.now() + 200
+            while group.job.world.now() < until:
+                yield until
+            raise AssertionError
+        return (yield from ready(group))
+
+    monkeypatch.setattr(Group, "make_ready", make_ready)
+    world = sets.make(nodes=1, nexp=2, side_by_side=2)
+    assert world.play() == 1
+    monkeypatch.undo()
+    [failure] = world.jobs.failures
+    world.jobs.failures.clear()
+    assert isinstance(failure, AssertionError) and world.set.outcomes(1) == ["interrupted"]
+    assert world.set.attempt(1, 1)["reason"] == "AssertionError"
+
+
+def test_an_error_before_the_first_run_leaves_the_set_to_the_next_job(
+    sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("lib/loop/notify.py")
+
+    monkeypatch.setattr(Notices, "__init__", fail)
+    world = sets.make(nexp=1, notify={"command": "true"})
+    assert world.play() == 1
+    monkeypatch.undo()
+    assert [type(failure) for failure in world.jobs.failures] == [KeyError]
+    world.jobs.failures.clear()
+    assert not (world.set.root / "loop.lock").exists()
+    assert world.play() == 0

@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 from worlds import Ends, Me, Sets, World, exits, hangs
 
+from orchestrator.onnode.loop.set_job import MEET_DIVISOR
+
 
 def loses_power(world: World, *who: tuple[str, int]) -> None:
     """Have nodes die under the first run from a number on that they get: pairs of node and number."""
@@ -108,6 +110,23 @@ def test_groups_wait_a_while_for_one_another_and_who_comes_later_has_to_be_like_
     )
     refused = [text for text in one.job["warnings"] if "no more runs" in text]
     assert len(refused) == 2 and all("kernel is" in text for text in refused), refused
+
+
+def test_a_group_waits_once_for_another_that_is_not_ready(sets: Sets) -> None:
+    limit_s = 300
+    world = sets.make(
+        lambda me: exits(3, after=1.0) if me[:2] == (1, 1) else None,
+        nodes=1, nexp=2, side_by_side=2, limits={"container_start_seconds": limit_s},
+    )  # fmt: skip
+    world.machine(2).slow_down(20.0)
+    world.start().running(2)
+    world.machine(2).slow_down(1.0)
+    one = world.set
+    ready, attempts = one.events("ready"), one.events("attempt")
+    assert one.events("ready", group=2) == [] and len(attempts) == 2
+    waits_s = [(to.ms - since.ms) / 1000 for since, to in zip(ready, attempts, strict=True)]
+    assert waits_s[0] >= limit_s / MEET_DIVISOR > 5 > waits_s[1], waits_s
+    assert world.end() == 0
 
 
 def test_every_run_that_is_going_on_is_on_record(sets: Sets) -> None:

@@ -209,6 +209,8 @@ def test_without_a_spare_left_blamed_nodes_are_asked_again(sets: Sets) -> None:
     assert world.play() == 0
     assert world.set.outcomes(1) == ["infrastructure", "infrastructure", "success"]
     assert world.set.excluded() == [("n2", 1), ("n3", 1)]
+    assert "node n2 is used only if too few others are left: run 1 died there" in world.out
+    assert "is excluded" not in world.out
 
 
 def test_a_program_that_fails_on_one_node_after_the_other_comes_to_an_end(sets: Sets) -> None:

@@ -69,7 +69,7 @@ class JobAllocation:
         """Keep a word with the job, if the scheduler can. Never raises."""
 
     def sees(self, job_id: str) -> bool | None:
-        """None without an answer or a scheduler."""
+        """Also locally: a batch job may hold the lease. None without an answer."""
         state = job_state(job_id, 120, self.world.ask) if job_id[:1].isdecimal() else "?"
         return None if state == "?" else bool(state)
 

@@ -18,7 +18,7 @@ from ..set.new import seed_of
 from . import storage
 from .attempt_reports import AttemptReports, HangWatch, ping_interval_s
 from .group import Group
-from .set_context import SetContext
+from .set_job import SetJob
 from .step import NodeDeadline, stalled_s
 
 GATE_S = 300.0
@@ -37,7 +37,7 @@ _CACHE_CLEAR = (
 
 
 class Attempt:
-    def __init__(self, job: SetContext, group: Group, run: int, number: int) -> None:
+    def __init__(self, job: SetJob, group: Group, run: int, number: int) -> None:
         self._job, self._group = job, group
         self._run, self._number = run, number
         self._ranks = tuple(group.state.workers)
@@ -144,14 +144,14 @@ class Attempt:
         """Wait for verified settings and dropped caches. Value: problem or ""."""
         job, step, gate = self._job, self._group.step, self._gate
         deadline = NodeDeadline(step, job.world.now, GATE_S)
-        while not job.end_state and (unanswered := gate.unanswered()):
+        while not job.ending.state and (unanswered := gate.unanswered()):
             step.check_ended()
             if self._take_gone(unanswered):
                 return gate.refusals()
             if deadline.is_over() or not step.is_alive:
                 return gate.refusals("not every node answered the request to get ready for the run")
             yield deadline.next_check()
-        return gate.refusals() or (job.end_reason if job.end_state else "")
+        return gate.refusals() or job.ending.reason
 
     def _take_gone(self, unanswered: Iterable[str]) -> bool:
         group = self._group
@@ -208,10 +208,10 @@ class Attempt:
             if reports.exits and not grace:
                 grace = now + job.settings.end_grace_s
             timed_out = now >= deadline
-            if reports.has_news() and not (has_failed or timed_out or job.end_state):
+            if reports.has_news() and not (has_failed or timed_out or job.ending.state):
                 yield from self._watch.check(left, now)
             is_late = bool(grace) and now >= grace
-            is_cut = job.end_state or self._watch.stop_reason or not step.is_alive
+            is_cut = job.ending.state or self._watch.stop_reason or not step.is_alive
             if has_failed or timed_out or is_late or is_cut:
                 yield from self._stop(left)
                 return timed_out
@@ -258,10 +258,10 @@ class Attempt:
         Value: whether the scheduler did not answer."""
         now = self._job.world.now
         deadline = now() + SIGNAL_S
-        is_ending = self._job.check_for_end()
+        is_ending = self._job.ending.check()
         while not is_ending and self._reports.was_signalled and now() < deadline:
             yield deadline
-            is_ending = self._job.check_for_end()
+            is_ending = self._job.ending.check()
         return is_ending is None
 
     def _outwait_storage(self) -> Flow:
@@ -292,7 +292,7 @@ class Attempt:
             gate={node: reason for node, reason in refused.items() if node not in cut_off},
             gate_problem=problem,
             timed_out=job.settings.run_timeout_s if timed_out else 0,
-            ending=job.end_reason if job.end_state else "",
+            ending=job.ending.reason,
             errors=errors,
             cause=cause,
             lasted=reports.lasted,

@@ -297,7 +297,7 @@ class HangWatch:
         group.step.send({"do": "evidence", "id": reports.id})
         now = group.job.world.now
         deadline = now() + EVIDENCE_S
-        while now() < deadline and not group.job.end_state and group.step.is_alive:
+        while now() < deadline and not group.job.ending.state and group.step.is_alive:
             group.step.check_ended()
             answered = reports.doing.keys() | reports.exits.keys()
             if all(node in answered or group.record.is_gone(node) for node in left):

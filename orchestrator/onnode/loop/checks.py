@@ -16,7 +16,7 @@ from ..policy.judge import Agreement, agree, judge_checks
 from ..policy.place import lacking, next_to_pull
 from ..policy.reports import Check, NodeReport
 from ..policy.verdict import Row, table
-from .context import GroupRecord, JobContext
+from .batch_job import BatchJob, GroupRecord
 from .step import GroupStep
 
 
@@ -36,7 +36,7 @@ class CheckResults:
     def add(self, node: str, check: Check) -> None:
         self._rows.setdefault(node, {})[check.name] = check
 
-    def write(self, job: JobContext) -> None:
+    def write(self, job: BatchJob) -> None:
         if not self._rows:
             return
         rows = [
@@ -54,7 +54,7 @@ class GroupChecks:
     """The checks of a group's nodes. Markers are files that test the shared storage."""
 
     def __init__(
-        self, job: JobContext, record: GroupRecord, name: str, results: CheckResults
+        self, job: BatchJob, record: GroupRecord, name: str, results: CheckResults
     ) -> None:
         self._job, self._record, self._name = job, record, name
         self._results = results
@@ -99,7 +99,7 @@ class GroupChecks:
         reports = self._record.state.reports
         verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
-        while missing and not self._job.end_state:
+        while missing and not self._job.ending.state:
             with suppress(OSError):  # NFS reads the folder again
                 self._job.world.files.names(self._job.layout.preflight)
             missing = [node for node in missing if not self._sees(node)]
@@ -164,9 +164,9 @@ class GroupChecks:
 
 
 class NodeComparison:
-    """Compares a group's nodes with each other, and with those of the other groups."""
+    """Compares a group's nodes, also with those of other groups."""
 
-    def __init__(self, job: JobContext, record: GroupRecord, group: int) -> None:
+    def __init__(self, job: BatchJob, record: GroupRecord, group: int) -> None:
         self._job, self._record, self._group = job, record, group
         self.rdma_expected = False
         """The ready nodes have RDMA for their runs."""
@@ -229,7 +229,7 @@ PULL_GRACE_S = 60.0
 class Pulls:
     """A group's pulls; a job's groups share the limit."""
 
-    def __init__(self, job: JobContext, record: GroupRecord, step: GroupStep, group: int) -> None:
+    def __init__(self, job: BatchJob, record: GroupRecord, step: GroupStep, group: int) -> None:
         self._job, self._record, self._step, self._group = job, record, step, group
         self._deadlines: dict[str, float] = {}
         """Pulling node -> its limit (World.now)."""

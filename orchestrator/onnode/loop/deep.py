@@ -13,7 +13,7 @@ from ..kernel.plural import count
 from ..kernel.waiting import Flow
 from ..kernel.world import THIS, World
 from ..policy.bandwidth import DeepVerdict, GroupResult, Round, Search
-from .context import JobContext
+from .batch_job import BatchJob
 from .host import StepProcesses
 from .step import MAX_SAID, WORD_BYTES
 
@@ -27,7 +27,7 @@ NUMBERS = {"deep-ready": (0, 1, 3), "deep": (3, 4, 5, 6, 7)}
 class DeepStep:
     """A process on each node; their messages form a queue."""
 
-    def __init__(self, job: JobContext, nodes: Sequence[str]) -> None:
+    def __init__(self, job: BatchJob, nodes: Sequence[str]) -> None:
         self.messages: deque[tuple[str, str, str]] = deque()
         self.last_text = ""
         self._known = frozenset(nodes)
@@ -63,13 +63,15 @@ class DeepStep:
         return self.step.alive
 
 
-def measure(job: JobContext, nodes: Sequence[str], table: Path | None = None) -> Flow:
+def measure(job: BatchJob, nodes: Sequence[str], table: Path | None = None) -> Flow:
     """Value: the DeepVerdict."""
     step, search = DeepStep(job, nodes), Search(list(nodes), job.settings)
     table = table or job.layout.bandwidth(job.job_id)
     try:
         return (
-            yield from deep_step(step, search, table, job.world, ended=lambda: bool(job.end_state))
+            yield from deep_step(
+                step, search, table, job.world, ended=lambda: bool(job.ending.state)
+            )
         )
     finally:
         step.step.kill()
@@ -82,10 +84,10 @@ def deep_step(
     world: World = THIS,
     ended: Callable[[], bool] = lambda: False,
 ) -> Generator[float, None, DeepVerdict]:
-    """Measure until the search is over. Value: its verdict. Yields times of World.now.
+    """Measure until the search is over. Value: its verdict.
 
-    Resume it after messages, at the end of step or set, and at the yielded time. Kill the step
-    afterwards: its nodes had ten seconds to end.
+    Resume it also after messages and at the end of step or set. Kill the step afterwards: its nodes
+    had ten seconds to end.
     """
     clock = world.now
     began = clock()

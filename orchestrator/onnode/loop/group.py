@@ -12,8 +12,8 @@ from ..kernel.waiting import Flow
 from ..policy import place
 from ..policy.judge import agree_on_facts
 from ..policy.place import GroupState
+from .batch_job import BatchJob, GroupRecord
 from .checks import CheckResults, GroupChecks, NodeComparison, Pulls
-from .context import GroupRecord, JobContext
 from .step import GroupStep, NodeDeadline
 
 
@@ -22,7 +22,7 @@ class Group:
 
     def __init__(
         self,
-        job: JobContext,
+        job: BatchJob,
         allocated: Sequence[str],
         events: EventLog,
         number: int = 1,
@@ -76,13 +76,13 @@ class Group:
             if (yield from self._start_and_choose(nodes)):
                 return True
             self.checks.write()
-            # Without spares the set reports the problem and ends.
-            if not self.job.has_spares:
-                self.job.check_for_end()
+            # All are needed: the set reports the problem and ends.
+            if not self.job.can_replace_nodes:
+                self.job.ending.check()
                 return False
             step_ended = not self.step.is_alive
             is_clear = self._exclude_failed()
-            if self.job.end_state:
+            if self.job.ending.state:
                 return False
             if place.unusable(self.state) == before:
                 if not (self._retries and (step_ended or not is_clear)):
@@ -136,7 +136,7 @@ class Group:
         """
         limit_s = self.settings.container_start_s + 30
         deadline = NodeDeadline(self.step, self.job.world.now, limit_s)
-        while not self.job.end_state:
+        while not self.job.ending.state:
             self.step.check_ended()
             if self.pulls.advance():
                 deadline.restart()
@@ -175,7 +175,7 @@ class Group:
         if deep and not (yield from self._measure(self._unfailed(nodes))):
             return False
         is_placed = self._use(nodes, first=first, send=True)
-        if is_placed and (not self.state.failed or self._exclude_failed() or self.job.end_state):
+        if is_placed and (not self.state.failed or self._exclude_failed() or self.job.ending.state):
             return True
         self.problem = place.describe_failures(self.state, nodes)
         return False
@@ -298,7 +298,7 @@ class Group:
         from .deep import measure  # only some bundles have it
 
         verdict = yield from measure(job, nodes, job.layout.bandwidth(self.name))
-        if job.end_state:
+        if job.ending.state:
             return False
         job.log(f"deep: {verdict.summary}")
         checks = {
@@ -320,7 +320,7 @@ class Group:
     def _exclude_failed(self) -> bool:
         """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
         answer, nodes that it may have ended get another try if one is left."""
-        is_ending = self.job.check_for_end()
+        is_ending = self.job.ending.check()
         may_retry = is_ending is None and self._retries > 0
         if is_ending or (may_retry and place.resembles_job_end(self.state)):
             return False
@@ -335,12 +335,12 @@ class Group:
     def blame(self, node: str, kind: str, reason: str) -> bool:
         """Use a node only if too few others are left; return whether its attempt does not count.
 
-        Without spares nothing is recorded: all nodes are needed.
+        Nothing is recorded if the group needs all the job's nodes.
         """
-        if not self.job.has_spares:
+        if not self.job.can_replace_nodes:
             return False
         if node not in self.state.blamed:
-            self.job.exclude(node, kind, reason, self.record.last)
+            self.job.blame(node, kind, reason, self.record.last)
         self.record.note_with_attempt("blamed", node, kind, reason)
         self._reinforce()
         if not place.costs_no_attempt(self.state, node):
@@ -371,7 +371,7 @@ class Group:
         if self.step.process is None:
             return
         self.record.note("release")
-        if self.job.end_state:
+        if self.job.ending.state:
             self.step.send({"do": "job_ends"})
         self.pulls.end()
         yield from self.step.release()

@@ -90,6 +90,8 @@ class JobStep(Protocol):
 
 
 class NodeStep:
+    """A process for all nodes, or for each."""
+
     def __init__(self, reactor: Reactor, step: StepProcesses) -> None:
         nodes, commands, environment, take, complain = step
         self.nodes = tuple(nodes)

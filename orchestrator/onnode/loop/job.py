@@ -1,4 +1,14 @@
-"""A job of a set: takes it, runs missing runs, and closes it in any case."""
+"""A job of a set: takes it, runs missing runs, and closes it in any case.
+
+A SetWork has a SetJob and its groups for the whole job. A group has a step at a time, for many
+attempts; a failed one ends it.
+
+Final states: complete (each run has a result or no attempts left), time_limit (warned, or no run
+fits), cancelled, paused (`resume` continues), failed. Exit status 0: all runs have results, or
+another copy works.
+
+One thread waits; another touches the lease. A full disk delays events.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +34,7 @@ from .attempt import Attempt
 from .checks import CheckResults
 from .group import Group
 from .host import BatchHost
-from .set_context import SetContext
+from .set_job import SetJob
 from .slurm import job_nodes
 
 if TYPE_CHECKING:
@@ -32,14 +42,14 @@ if TYPE_CHECKING:
 
 
 def main(program: Program, kind: str) -> int:
-    """Return 0 if all the set's runs have results."""
+    """Return the exit status."""
     world = BatchHost()
     status: int = world.run(work(world, program, kind))
     return status
 
 
 def work(world: BatchHost, program: Program, kind: str) -> Flow:
-    """`kind`: slurm or local. Value: 0 if all the set's runs have results."""
+    """`kind`: slurm or local. Value: the exit status."""
     try:
         settings = world.settings(program)
         world.share(settings.shared_group)
@@ -58,10 +68,16 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    return (yield from SetJob(SetContext(program, settings, allocation, folder, world)).work())
+    try:
+        set_work = SetWork(SetJob(program, settings, allocation, folder, world))
+    except Exception:  # the set is the next job's
+        folder.release()
+        raise
+    return (yield from set_work.work())
 
 
 def _lost(folder: Folder, world: BatchHost) -> None:
+    """In the lease's thread."""
     lock = folder.layout.loop_lock
     consequence = "ending what is running, and writing nothing more into the set"
     world.log(f"error: {lock} is not this job's any more: {consequence}")
@@ -72,13 +88,13 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
-class SetJob:
-    """Does the missing runs of a set on the nodes of a job."""
+class SetWork:
+    """Does the missing runs of a set."""
 
     out_of_time = ""
     """Why no more runs start."""
 
-    def __init__(self, job: SetContext) -> None:
+    def __init__(self, job: SetJob) -> None:
         self._job = job
         self.notices = self._open_notices()
 
@@ -115,11 +131,11 @@ class SetJob:
         job = self._job
         problems = yield from together([self._work_on(group) for group in job.groups])
         # A signal may follow the last run.
-        if job.end_state and job.folder.missing():
-            job.ask_why()
-            return job.end_state, job.end_reason
-        if not self.queue.missing:
-            job.status.complete(job.folder.record.nexp)
+        if job.ending.state and job.folder.missing():
+            job.ending.ask_why()
+            return job.ending.state, job.ending.reason
+        if not self.queue.missing:  # results, or no attempts left
+            job.status.end_at(job.folder.record.nexp)
             return "complete", ""
         if self.out_of_time:
             return "time_limit", self.out_of_time
@@ -135,23 +151,24 @@ class SetJob:
             if problem:
                 yield from self._leave(group, problem)
         except Exception as error:  # other groups end their runs
-            job.close("failed", str(error))
+            job.ending.close("failed", str(error) or type(error).__name__)
             raise
         return problem
 
     def _runs(self, group: Group) -> Flow:
         """Value: why the group stopped, or ""."""
-        used = False
+        needs_renewal = False
         while run := (yield from self._next(group)):
-            if problem := (yield from self._prepare_run(group, used=used)):
+            if problem := (yield from self._prepare_run(group, needs_renewal=needs_renewal)):
                 self._give_back(group, run, "back")
                 return problem
             number = self._job.folder.last_attempt(run) + 1
             attempt = Attempt(self._job, group, run, number)
             outcome = yield from attempt.play()
-            used = not outcome.clean
+            needs_renewal = not outcome.clean
             if outcome.outcome != "infrastructure":
-                self._give_back(group, run, "result")
+                is_result = outcome.outcome != "interrupted"
+                self._give_back(group, run, "result" if is_result else "interrupted")
                 self._notify("running")
                 if attempt.change and self._job.settings.changes == "stop":
                     return attempt.change
@@ -200,13 +217,13 @@ class SetJob:
     def _stopped(self) -> str:
         """Return the state of a set that cannot continue here: failed if this job started no
         attempt, and another allocation could continue nothing (results, used spares)."""
-        used_up = any(group.too_few for group in self._job.groups) and self._job.has_spares
+        used_up = any(group.too_few for group in self._job.groups) and self._job.can_replace_nodes
         continues = self._job.status.run or used_up or self._job.folder.has_results()
         return "paused" if continues else "failed"
 
     def _finish(self, state: str, reason: str) -> Flow:
         job = self._job
-        job.close("closing")
+        job.ending.close("closing")
         try:
             yield from together([group.release() for group in job.groups])
             for group in job.groups:
@@ -240,7 +257,7 @@ class SetJob:
     def _next(self, group: Group) -> Flow:
         """Value: the group's next run; 0 at the end of queue or set."""
         waits = False
-        while not self._job.is_ending():
+        while not self._job.ending.has_come():
             if run := next_run(self.queue, group.number):
                 self._turn("take", group=group.number, run=run)
                 return run
@@ -256,22 +273,22 @@ class SetJob:
         self._turn("gives", group=group.number, run=run, why=why)
 
     def _turn(self, word: str, **about: object) -> None:
-        """Record and apply a change of the queue."""
+        """Record a change of the queue in the first group's events; apply it."""
         apply(self.queue, self._job.groups[0].record.note(word, detail=about))
 
-    def _prepare_run(self, group: Group, *, used: bool) -> Flow:
+    def _prepare_run(self, group: Group, *, needs_renewal: bool) -> Flow:
         """Value: why no run starts, or "".
 
         Call it with a run in hand: nodes get ready for a run only.
         """
         job = self._job
         self.out_of_time = self._too_late(group) or self.out_of_time
-        if self.out_of_time or not used:
+        if self.out_of_time or not needs_renewal:
             return self.out_of_time
         yield from storage.wait(job)  # also for the nodes
         # Ends all processes of a dead run.
         yield from group.release()
-        if not job.end_state and (yield from group.make_ready()):
+        if not job.ending.state and (yield from group.make_ready()):
             return ""
         return f"the containers could not be renewed: {group.problem}"
 
@@ -331,7 +348,7 @@ class SetJob:
     def _leave(self, group: Group, problem: str) -> Flow:
         """Release a group while others work and may use its healthy nodes. The last group stays."""
         job = self._job
-        if job.end_state or len(self.queue.groups) < 2:
+        if job.ending.state or len(self.queue.groups) < 2:
             return
         self._turn("leaves", group=group.number)
         nodes = group.state.workers or group.state.allocated

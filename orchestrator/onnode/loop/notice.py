@@ -1,7 +1,5 @@
-"""Notifications about a set: command, mail, webhook (docs/notify.md).
-
-Each has a process (notify.py, by value), which gets message and secret address on standard input.
-"""
+"""Notifications about a set: command, mail, webhook (docs/notify.md), each by a process
+(notify.py)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ..policy.place import lost_reason
 from ..policy.reports import Check
 from ..policy.verdict import Verdicts, judge_preflight, plain_table, table
 from ..set.bundle import keep
-from .context import JobContext
+from .batch_job import BatchJob
 from .group import Group
 from .host import BatchHost
 from .slurm import allocation_or_host, named_node
@@ -85,7 +85,7 @@ def _parse(argv: Sequence[str]) -> CheckOptions:
     return options
 
 
-class Preflight(JobContext):
+class Preflight(BatchJob):
     """A check of nodes that leaves nothing behind."""
 
     def __init__(self, program: Program, options: CheckOptions, world: BatchHost) -> None:
@@ -120,7 +120,7 @@ class Preflight(JobContext):
                 problem = f"cannot write to {self.layout.root}; {question}"
                 raise NotRun(NOT_RUN, problem) from error
             verdicts = self.world.run(self._verdicts())
-            if self.end_state:
+            if self.ending.state:
                 raise NotRun(NOT_RUN, "ended by a signal")
             self._write(verdicts)
             if self.options.as_json:
@@ -151,7 +151,7 @@ class Preflight(JobContext):
             group = self._group(nodes)
             if nodes:
                 yield from self._ask(group, nodes)
-        if self.end_state:
+        if self.ending.state:
             return None
         return (yield from self._judged(group))
 
@@ -203,7 +203,7 @@ class Preflight(JobContext):
             group.step.take(named_node(line), line)
 
         lines = Lines(self.reactor, sys.stdin.fileno(), take)
-        while lines.open and not self.end_state:
+        while lines.open and not self.ending.state:
             yield self.world.now() + 60
 
     def _judged(self, group: Group) -> Flow:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..kernel.events import Event, Pulse, clean, number, parse_pong, parse_word
 from ..kernel.waiting import Flow
-from .context import GroupRecord, JobContext
+from .batch_job import BatchJob, GroupRecord
 from .host import JobStep, StepProcesses
 from .slurm import step_message
 
@@ -112,7 +112,7 @@ class Listener(Protocol):
 class GroupStep:
     """Processes on a group's nodes while the group holds them."""
 
-    def __init__(self, job: JobContext, record: GroupRecord, allocated: Iterable[str]) -> None:
+    def __init__(self, job: BatchJob, record: GroupRecord, allocated: Iterable[str]) -> None:
         self.process: JobStep | None = None
         self.complaints = Complaints(job.world.now, job.node_names, self._keep_complaint)
         self.protocol_errors: dict[str, str] = {}
@@ -284,7 +284,7 @@ class GroupStep:
         """Ignore the node until the next step."""
         self._distrusted.add(node)
         self.protocol_errors[node] = reason
-        self._record.lose(node, reason, "protocol")
+        self._record.give_up(node, reason, "protocol")
 
     def _keep_complaint(self, text: str) -> None:
         self._job.append_to(self._job.layout.nodes / "hold.log", text)
@@ -295,10 +295,10 @@ class GroupStep:
         """Record nodes that ended without the message `left`."""
         last = self.complaints.last_lines or "without a word"
         for node in self.process.ended_nodes() if self.process else ():
-            self._record.lose(node, f"its step ended: {last}")
+            self._record.give_up(node, f"its step ended: {last}")
         is_over = self.process is not None and not self.process.alive
         for node, reason in self.complaints.ended_nodes(is_over=is_over):
-            self._record.lose(node, reason)
+            self._record.give_up(node, reason)
 
     def next_check(self, at_latest: float) -> float:
         """Return when to call `check_ended` again (World.now)."""

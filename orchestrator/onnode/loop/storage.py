@@ -1,4 +1,4 @@
-"""Waiting for storage: full, read-only or unreachable for a while."""
+"""Waiting for storage: full, read-only or unreachable."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..kernel.files import AWAY
 from ..kernel.records import RunRecord
 from ..kernel.waiting import Flow
 from ..set.folder import FolderError
-from .set_context import SetContext
+from .set_job import SetJob
 
 RETRY_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 """Full, over quota, read-only, not mounted: may pass."""
 
 
-def begin(job: SetContext, state: RunRecord) -> None:
-    """Start an attempt, which needs room for its states. Raises FolderError, OSError."""
+def begin(job: SetJob, state: RunRecord) -> None:
+    """Start an attempt, if there is room. Raises FolderError, OSError."""
     try:
         job.folder.begin(state)
     except OSError as error:
@@ -27,7 +27,7 @@ def begin(job: SetContext, state: RunRecord) -> None:
         raise
 
 
-def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], None]:
+def closer(job: SetJob, state: RunRecord, rank: int | None) -> Callable[[], None]:
     """Return a function to retry: it may publish the result, then find no room for states."""
     tried = False
 
@@ -43,7 +43,7 @@ def closer(job: SetContext, state: RunRecord, rank: int | None) -> Callable[[], 
     return close
 
 
-def write_last(job: SetContext, state: str, reason: str) -> Flow:
+def write_last(job: SetJob, state: str, reason: str) -> Flow:
     """Write a job's last state. A complete set awaits the storage: no job will follow."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
@@ -53,12 +53,12 @@ def write_last(job: SetContext, state: str, reason: str) -> Flow:
         yield min(now() + RETRY_S, deadline)
 
 
-def wait(job: SetContext) -> Flow:
+def wait(job: SetJob) -> Flow:
     """Raises OSError after `storage_wait_s`."""
     yield from retry(job, lambda: None)
 
 
-def retry(job: SetContext, action: Callable[[], object]) -> Flow:
+def retry(job: SetJob, action: Callable[[], object]) -> Flow:
     """Retry while the set's storage fails, up to `storage_wait_s`. Raises the action's error,
     OSError for a missing folder of the set."""
     world, waits_for = job.world, ""
@@ -80,7 +80,7 @@ def retry(job: SetContext, action: Callable[[], object]) -> Flow:
                 job.status.clear_reason()
                 job.write()
             return
-        if problem.errno not in _PASSES or job.is_ending() or world.now() >= deadline:
+        if problem.errno not in _PASSES or job.ending.has_come() or world.now() >= deadline:
             raise problem
         if not waits_for:
             path = problem.filename or job.layout.root

@@ -51,10 +51,10 @@ def apply(queue: Queue, event: Event) -> None:
 
 
 def _take_back(queue: Queue, group: int, run: int, why: str) -> None:
-    """`why`: result (or interrupted: the job ends), died, free (died, not counted), or back (not
+    """`why`: result, interrupted (the job ends), died, free (died, not counted), or back (not
     counted: nodes not ready, or another attempt would fail alike)."""
     queue.in_hand.discard(run)
-    if why == "result":
+    if why in ("result", "interrupted"):
         queue.dead[group] = 0
         return
     if why in ("died", "free"):

@@ -45,8 +45,7 @@ class SameJobError(FolderError):
 
 
 class TakingJob(Protocol):
-    """The job that works on a set, as its scheduler shows it: JobAllocation
-    (loop/allocation.py)."""
+    """The job that works on a set: JobAllocation (loop/allocation.py)."""
 
     name: str
     """The scheduler's name."""
@@ -259,12 +258,9 @@ class Folder:
     # ---- one job at a time ----
 
     def taking(self, job: TakingJob, lost: Callable[[], object] = lambda: None) -> Flow:
-        """Take the set for this job. Return its dead former holder, or "".
-
-        A job hidden by the scheduler may live on: wait until it is silent for long enough. `lost`
-        is called, perhaps in another thread, if another job has the set. Raises FolderError if
-        another job works on it.
-        """
+        """Take the set for this job; return its dead former holder, or "". Raises FolderError at
+        once if another job works on it; waits only for the silence of a holder whose job the
+        scheduler does not show. `lost`: see Lease."""
         lock = self.layout.loop_lock
         me = self.world.holder(job.job_id, job.cluster, job.restart)
         self.lease = Lease(lock, me, sees=job.sees, lost=lost, world=self.world)

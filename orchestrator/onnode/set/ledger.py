@@ -116,7 +116,7 @@ def _texts(value: object) -> list[str]:
 
 
 def head(entries: list[LedgerRecord]) -> str:
-    """Return `<number> <hash>` of the last record, which covers all others; "" without records."""
+    """Return `<number> <hash>` of the last record, or ""."""
     return f"{entries[-1].number} {entries[-1].hash}" if entries else ""
 
 

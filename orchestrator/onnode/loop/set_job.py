@@ -1,9 +1,8 @@
-"""A job of a set: its record, its groups, its end."""
+"""A set's job."""
 
 from __future__ import annotations
 
 import gzip
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import Any
@@ -21,24 +20,22 @@ from ..policy.experiment import (
     known,
 )
 from ..policy.experiment_facts import INSIDE, list_differences
-from ..policy.job_state import JobEnd, ending
 from ..policy.place import waiting_now
 from ..policy.reports import NodeReport
 from ..set.folder import Folder, FolderError
 from .allocation import JobAllocation
-from .context import JobContext
+from .batch_job import BatchJob
+from .ending import SetEnding
 from .group import Group
 from .host import BatchHost
 
-ANSWERS = 3
-"""Questions to the scheduler whether the job ends: no answer is not a no."""
 MEET_DIVISOR = 5
-"""Part of `container_start_s` for which groups await each other before their first runs: a minute
+"""A group awaits the others before its first run for `container_start_s` / MEET_DIVISOR: a minute
 by default. Containers' starts differ by less."""
 
 
 class JobStatus:
-    """A job's status, for its record. `started_ms`: Unix milliseconds."""
+    """For a job's record. `started_ms`: Unix milliseconds."""
 
     def __init__(self, started_ms: int) -> None:
         self.started_ms = started_ms
@@ -63,8 +60,8 @@ class JobStatus:
     def start(self, run: int, attempt: int) -> None:
         self.run, self.attempt = run, attempt
 
-    def complete(self, run: int) -> None:
-        """Count the runs up to `run` as done."""
+    def end_at(self, run: int) -> None:
+        """Show `run` as the last, whoever did it."""
         self.run = run
 
     def warn(self, text: str) -> bool:
@@ -84,8 +81,10 @@ class JobStatus:
         return is_new
 
 
-class SetContext(JobContext):
+class SetJob(BatchJob):
     """A job of a set, which keeps its record."""
+
+    ending: SetEnding
 
     def __init__(
         self,
@@ -99,15 +98,14 @@ class SetContext(JobContext):
         self.allocation, self.folder, self.job_id = allocation, folder, allocation.job_id
         self.status = JobStatus(world.wall_ms())
         self.groups: list[Group] = []
-        """All that were formed, in order."""
+        """Also those that take no more runs (see `active`)."""
         self.unique: frozenset[str] = frozenset()
         """The runs' variables that differ per job."""
-        self.end_reason = ""
-        self.unexplained: list[str] = []
-        """Signals to end that the scheduler has not explained."""
+        self.ending = SetEnding(self.reactor, allocation, self._announce_end, self._record_end)
 
     @property
-    def has_spares(self) -> bool:
+    def can_replace_nodes(self) -> bool:
+        """More nodes than a group needs; side by side, those of a group that stops."""
         return len(self.allocation.allocated) > self.settings.nnodes
 
     @property
@@ -169,7 +167,7 @@ class SetContext(JobContext):
         the first runs."""
         self.arrive(group)
         deadline = self.world.now() + self.settings.container_start_s / MEET_DIVISOR
-        while self.shared.awaited and not self.end_state:
+        while self.shared.awaited and not self.ending.state:
             if self.world.now() >= deadline:
                 self.shared.leave_behind()
                 return
@@ -246,7 +244,7 @@ class SetContext(JobContext):
     # ---- the job's record ----
 
     def write(self, state: str = "", reason: str = "") -> bool:
-        """Write the job's record, unless another job has the set."""
+        """Return True also if another job has the set: nothing is written."""
         status, path = self.status, self.layout.job(self.job_id)
         status.update(state, reason)
         if not self.folder.is_mine:
@@ -298,63 +296,31 @@ class SetContext(JobContext):
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         self.log(f"node {node} is excluded: {reason}")
+        self._stop_using(node, kind, reason, last)
+
+    def blame(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
+        self.log(f"node {node} is used only if too few others are left: {reason}")
+        self._stop_using(node, kind, reason, last)
+
+    def _stop_using(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
 
     # ---- the end of the job ----
 
-    def is_ending(self) -> bool:
-        """Return whether the set closes, also by a signal since the last wait."""
-        self.reactor.notice()
-        self.take_signals()
-        return bool(self.end_state)
-
     def take_signals(self) -> None:
-        """The first signals close the set."""
-        if self.reactor.signals and not self.end_state:
-            self.unexplained = [signal.Signals(number).name for number in self.reactor.signals]
-            # First: time may not suffice for the scheduler's answer.
-            self._end_as(*ending(self.unexplained, JobEnd()))
-            self.ask_why()
+        self.ending.take_signals()
 
-    def check_for_end(self) -> bool | None:
-        """Also ask the scheduler, which may signal other processes first."""
-        if self.is_ending():
-            return True
-        answers = (self.allocation.job_end() for _ in range(ANSWERS))
-        end = next((end for end in answers if end is not None), None)
-        if end is not None and end.is_ended:
-            self._explain([], end)
-        return bool(self.end_state) if end is not None or self.end_state else None
-
-    def ask_why(self) -> None:
-        """Ask the scheduler why the job ends, until it answers."""
-        if not self.unexplained:
-            return
-        end = self.allocation.job_end()
-        self._explain(self.unexplained, end or JobEnd())
-        if end is not None:
-            self.unexplained = []
-
-    def _explain(self, signals: list[str], end: JobEnd) -> None:
-        state, reason = ending(signals, end)
-        if (state, reason) != (self.end_state, self.end_reason):
-            self._end_as(state, reason)
-        decision = {"signals": signals, "told": end.text, "state": state, "reason": reason}
-        for group in self.groups[:1]:
-            group.record.note("ending", detail=decision)
-
-    def close(self, state: str, reason: str = "") -> None:
-        """Start nothing more. An earlier end keeps its state and reason."""
-        self.end_state = self.end_state or state
-        self.end_reason = self.end_reason or reason
-
-    def _end_as(self, state: str, reason: str) -> None:
-        self.end_state, self.end_reason = state, reason
+    def _announce_end(self) -> None:
+        state, reason = self.ending.state, self.ending.reason
         self.log(f"{reason}: closing the set; `{self.resume_command}` continues")
         # First: time may not suffice for more.
         if self.status.state:
             self.write(state, reason)
+
+    def _record_end(self, decision: dict[str, Any]) -> None:
+        for group in self.groups[:1]:
+            group.record.note("ending", detail=decision)
 
 
 def _group_entry(group: Group) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The job, with or without a set, as its groups use it."""
+"""A job as its groups use it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from ..policy import place
 from ..policy.queue import Queue
 from ..policy.reports import NodeReport
 from .allocation import JobAllocation
+from .ending import Ending
 from .host import BatchHost
 
 
@@ -56,11 +57,11 @@ class SharedByGroups:
 
     @property
     def awaited(self) -> set[int]:
-        """Groups not yet ready for the first time."""
-        return self.queue.groups - self._arrived
+        """Groups neither ready for a first run nor left behind."""
+        return self.queue.groups - self._arrived - self.behind
 
     def leave_behind(self) -> None:
-        """Stop waiting for the missing groups."""
+        """Never again wait for the awaited groups."""
         self.behind |= self.awaited
 
     def is_reference(self, other: int, group: int) -> bool:
@@ -79,7 +80,7 @@ class SharedByGroups:
         self._pulls.pop(group, None)
 
 
-class JobContext:
+class BatchJob:
     """A job that holds nodes. Without a set it keeps no record."""
 
     allocation: JobAllocation
@@ -90,12 +91,11 @@ class JobContext:
     ) -> None:
         self.program, self.settings, self.layout, self.world = program, settings, layout, world
         self.shared = SharedByGroups()
-        self.end_state = ""
-        """The job's last state, or "closing": nothing more is started. "" before that."""
+        self.ending = Ending()
         self.reactor = world.reactor(self.take_signals)
 
     @property
-    def has_spares(self) -> bool:
+    def can_replace_nodes(self) -> bool:
         return False
 
     @property
@@ -106,7 +106,7 @@ class JobContext:
         self.world.log(text)
 
     def take_signals(self) -> None:
-        self.end_state = "cancelled"
+        self.ending.close("cancelled")
 
     def warn(self, text: str) -> None:
         """Log and record, once."""
@@ -115,13 +115,10 @@ class JobContext:
         """Write the job's record; return False if the storage fails."""
         return True
 
-    def check_for_end(self) -> bool | None:
-        """Return whether the job is ending; None without an answer. Call it before blaming
-        nodes."""
-        return bool(self.end_state)
-
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         """`last`: the node's last run and attempt, or 0."""
+
+    def blame(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None: ...
 
     def others(self, group: int) -> dict[str, NodeReport]:
         return {}
@@ -134,7 +131,6 @@ class JobContext:
         return ""
 
     def meet(self, group: int) -> Flow:
-        """Wait for the other groups' first nodes, within a limit."""
         yield from ()
 
     def take_environment(self, text: bytes) -> str:
@@ -179,7 +175,7 @@ class GroupRecord:
         if node not in self.state.failed:
             self.note("fail", node, f"{kind}{UNIT}{reason}")
 
-    def lose(self, node: str, reason: str, kind: str = "silent") -> None:
+    def give_up(self, node: str, reason: str, kind: str = "silent") -> None:
         """Record that a node is silent and failed, unless it sent `left`. Its agent may still
         run."""
         report = self.state.reports.get(node)
