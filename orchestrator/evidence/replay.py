@@ -6,7 +6,7 @@ The same events give the same decisions; `_DECISIONS` has them, by the words of 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from orchestrator.evidence.silence import recorded
@@ -109,7 +109,8 @@ def _settings(event: Event) -> Settings | None:
         return None
     given: dict[str, Any] = {}
     for item in fields(Settings):
-        value = values.get(item.name, _NOTHING.get(str(item.type), {}))
+        missing = _NOTHING.get(str(item.type), {}) if item.default is MISSING else item.default
+        value = values.get(item.name, missing)
         given[item.name] = tuple(value) if isinstance(value, list) else value
     return Settings(**given)
 

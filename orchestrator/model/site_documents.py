@@ -135,9 +135,9 @@ class SiteContainer(DocumentPart):
     to jobs."""
     pull: Literal["never", "missing"] = "missing"
     """`never`: a missing image is an error, and nothing is pulled."""
-    pull_minutes: Annotated[int, Field(ge=1, le=10_000)] = 120
+    pull_minutes: Annotated[int, Field(ge=1, le=9_999)] = 120
     """The longest duration of a pull."""
-    pull_at_once: Annotated[int, Field(ge=1, le=10_000)] = 1
+    pull_at_once: Annotated[int, Field(ge=1, le=9_999)] = 1
     """How many nodes pull at the same time: they share one registry, and the network to it."""
     proxy: SiteProxy = SiteProxy.model_construct()
     """The proxy of runs, of `prepare`, and of podman's pulls (docs/images-and-data.md)."""

@@ -18,6 +18,7 @@ import reference
 from pictures import animation
 
 from orchestrator.cli import COMMANDS, command_parser
+from orchestrator.onnode.policy.check_names import CHECKS
 
 
 def anchors(path: Path) -> set[str]:
@@ -114,6 +115,12 @@ def test_every_environment_variable_is_on_its_page() -> None:
     assert used - named == set(), "not in docs/reference/environment.md"
     made = {"ORCH_PROC_ROOT", "ORCH_DEV_ROOT"}  # of f"ORCH_{one}_ROOT"
     assert named - used == made, "not in the code any more"
+
+
+def test_every_check_of_nodes_has_its_row() -> None:
+    text = (DOCS / "preflight.md").read_text()
+    missing = [name for name in CHECKS if name != "deep" and f"\n| `{name}` |" not in text]
+    assert missing == []
 
 
 def test_hints_do_not_name_files_that_an_installation_lacks() -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from orchestrator.evidence.replay import replay
+from orchestrator.evidence.replay import _settings, replay
 from orchestrator.onnode.kernel.events import Event
 
 DETAILS = (
@@ -31,6 +31,13 @@ def test_a_damaged_decision_is_one_that_differs(word: str, detail: str) -> None:
 )
 def test_damaged_settings_decide_nothing(settings: str) -> None:
     assert replay([Event(1, "loop", "begin", "", settings)]).decisions == 0
+
+
+def test_a_setting_that_an_older_job_lacks_has_its_default() -> None:
+    begin = Event(1, "loop", "begin", "", '{"settings": {"nnodes": 1}}')
+    settings = _settings(begin)
+    assert settings and (settings.side_by_side, settings.notify_seconds) == (1, 10)
+    assert (settings.nnodes, settings.nexp, settings.notify_mail) == (1, 0, ())
 
 
 def test_settings_of_another_version_decide_as_far_as_they_go() -> None:

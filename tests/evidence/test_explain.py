@@ -42,7 +42,7 @@ FILES = sorted(path.stem for path in failures.FOLDER.glob("*.txt"))
 def test_the_corpus(tmp_path: Path, name: str) -> None:
     count, wrong = failures.score(tmp_path, name)
     said = [f"{case.name}: {found.cause}, not {case.label}" for case, found in wrong]
-    assert len(said) <= count // 10, said
+    assert len(said) <= (0 if name == "writing" else count // 10), said
     assert all(found.cause == UNKNOWN for _, found in wrong) or len(wrong) < 3, said
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from until import until
 
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel.program import read
+from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.onnode.kernel.settings_file import SettingsError, evaluate_config, load
 from orchestrator.render import render_bundle, write_bundle
 
@@ -53,6 +56,31 @@ def test_a_number_that_is_none(
             load(read(bundle).files, with_value(bundle, name, value))
         assert str(refused.value) == f"{name}={value} must be a number from 1 to {most}"
     assert list(tmp_path.iterdir()) == [], "nothing of it was evaluated"
+
+
+@pytest.mark.parametrize("value", ["-5", "x"])
+def test_a_number_without_a_largest_value(bundle: Path, value: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(read(bundle).files, with_value(bundle, "STORAGE_WAIT_S", value))
+    assert str(refused.value) == f"STORAGE_WAIT_S={value} in settings.sh must be a number from 0"
+
+
+def test_a_site_allows_no_value_that_its_bundles_refuse() -> None:
+    schema = Site.model_json_schema()
+    compared = []
+    for item in fields(Settings):
+        source, most = item.metadata.get("source", ""), item.metadata.get("most")
+        key = re.fullmatch(r"(?:(\d+) \* )?site\.(\w+)\.(\w+)", source)
+        if key and most:
+            section = schema["properties"][key[2]]
+            part = schema["$defs"][
+                (section.get("$ref") or section["allOf"][0]["$ref"]).rpartition("/")[2]
+            ]
+            number = part["properties"][key[3]]
+            factor = int(key[1] or 1)
+            assert factor * number["maximum"] <= most and number["minimum"] >= 1, source
+            compared.append(source)
+    assert len(compared) >= 9, compared
 
 
 def test_an_empty_number_is_the_bundles_own(bundle: Path) -> None:

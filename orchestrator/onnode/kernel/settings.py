@@ -25,7 +25,7 @@ def row(
 
     `source`: the expression of its value in a template, of `entry`, `site` and the values of
     render/bundle.py. `text` describes it, `title` starts a section. `overridable`: the caller's
-    environment wins. `most`: the environment may set it from 1 to this. `default`: the value in
+    environment wins. `most`: it is from 1 to this; without it, from 0. `default`: the value in
     event files without the setting.
     """
     about = {

@@ -78,8 +78,8 @@ def _number(name: str, text: str) -> int:
     value, limit = number(text, 9), MOST.get(name)
     if limit is not None and (value is None or not 1 <= value <= limit or text[0] == "0"):
         raise SettingsError(f"{name.upper()}={text} must be a number from 1 to {limit}")
-    if value is None:
-        raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number")
+    if value is None or value < 0:
+        raise SettingsError(f"{name.upper()}={text} in settings.sh must be a number from 0")
     return value
 
 
