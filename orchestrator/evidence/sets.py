@@ -39,6 +39,21 @@ class RunSet:
         return self.record.set_id
 
 
+def began_after(job: JobRecord, asked: SubmissionRecord) -> bool:
+    """Return whether a job began after a submission: by the ledger, which only grows, else by the
+    clocks of two hosts."""
+    of_job, of_request = _length(job.ledger), _length(asked.ledger)
+    if of_job and of_request and of_job != of_request:
+        return of_job > of_request
+    return job.started_ms >= asked.requested_ms
+
+
+def _length(head: str) -> int:
+    """Return the ledger's length by its head, `<number> <hash>`; 0 if unknown."""
+    number = head.partition(" ")[0]
+    return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
+
+
 class SetEvidence:
     """The content of a set's folder. Its top is read at once, runs and attempts on demand.
 
@@ -68,11 +83,13 @@ class SetEvidence:
         folder = f"{self.layout.root}/jobs"
         names = [name for name in self.findings.names(folder) if name.endswith(".json")]
         records = (self.findings.record(JobRecord, f"{folder}/{name}") for name in names)
-        return sorted((job for job in records if job is not None), key=lambda job: job.started_ms)
+        jobs = sorted((job for job in records if job is not None), key=lambda job: job.started_ms)
+        if all(_length(job.ledger) for job in jobs):
+            jobs.sort(key=lambda job: _length(job.ledger))
+        return jobs
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Sort jobs, in order of their starts, by their submissions: clocks of batch hosts may
-        differ by hours."""
+        """Sort jobs by their submissions: clocks of batch hosts may differ by hours."""
         if len(jobs) < 2 or (
             self.submission is not None and self.submission.job_id == jobs[-1].job_id
         ):
@@ -119,7 +136,7 @@ class SetEvidence:
             return False
         if self.job is None or any(record.job_id == self.job.job_id for record in self.submissions):
             return True
-        return asked.requested_ms > self.job.started_ms
+        return not began_after(self.job, asked)
 
     @property
     def _needs_no_job(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from orchestrator.errors import Fix, SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
 from orchestrator.evidence.lease import held_by, submitter
-from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord
+from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord, began_after
 from orchestrator.evidence.state import NEVER, appears_within_s
 from orchestrator.lock import Lock
 from orchestrator.onnode.kernel.files import raise_if_away
@@ -144,7 +144,7 @@ def submit(
             if missing:
                 note(f"note: {lost(run_set, missing)}")
             settle_complete_set(run_set, scheduler, note, world)
-            raise _finished(run_set, world)
+            raise _finished(run_set, scheduler, world)
         live = settle(run_set, scheduler, world)
         for pause_s in ENDING_AGAIN_S:
             if live is None or not _closed(run_set, live):
@@ -263,25 +263,34 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
     Raises SchedulerUnknown without an outcome, or if a job may be alive unseen. Needs the set's
     lock.
     """
-    open_records = [record for record in submissions(run_set.layout) if not record.settled]
     jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
-    for record in open_records:
-        job_id = _job_of(run_set, record, jobs)
-        if job_id:
-            _record(run_set, replace(record, state="submitted", job_id=job_id), world)
-        elif (left_s := appears_within_s(record, world)) > 0:
+    for record in _settle_by(jobs, run_set, world):
+        left_s = appears_within_s(record, world)
+        if left_s > 0:
             raise SchedulerUnknown(
                 f"set {run_set.name}: submission {record.number} got no answer and there is no job "
                 "of it yet",
                 hint=f"it may still appear; ask again in {left_s:.0f} s:",
                 fix=Fix(),
             )
-        else:
-            _record(run_set, replace(record, state="refused", error=NEVER), world)
+        _record(run_set, replace(record, state="refused", error=NEVER), world)
     alive = [job for job in jobs.values() if job.alive]
     if not alive:
         refuse_unseen(run_set, jobs, world.holder(cluster=scheduler.cluster()), world)
     return alive[0] if alive else None
+
+
+def _settle_by(
+    jobs: Mapping[str, Job], run_set: RunSet, world: World
+) -> Iterator[SubmissionRecord]:
+    """Give submissions without an outcome their jobs; yield those without one."""
+    for record in submissions(run_set.layout):
+        if record.settled:
+            continue
+        if job_id := _job_of(run_set, record, jobs):
+            _record(run_set, replace(record, state="submitted", job_id=job_id), world)
+        else:
+            yield record
 
 
 def refuse_copy(run_set: RunSet) -> None:
@@ -366,7 +375,7 @@ def _job_of(run_set: RunSet, record: SubmissionRecord, jobs: Mapping[str, Job]) 
     if named:
         return named[0]
     for job in _recorded_jobs(run_set.layout):
-        if job.job_id not in known and job.started_ms >= record.requested_ms:
+        if job.job_id not in known and began_after(job, record):
             return job.job_id
     return ""
 
@@ -395,12 +404,11 @@ def missing_runs(run_set: RunSet) -> list[int]:
     return SetEvidence(run_set.layout.root).missing(run_set.record.nexp)
 
 
-def _finished(run_set: RunSet, world: World) -> SetError:
-    for record in submissions(
-        run_set.layout
-    ):  # the job left its record: no scheduler needs to answer
-        if not record.settled and (job_id := _job_of(run_set, record, {})):
-            _record(run_set, replace(record, state="submitted", job_id=job_id), world)
+def _finished(run_set: RunSet, scheduler: Scheduler, world: World) -> SetError:
+    open_records = list(_settle_by({}, run_set, world))  # most jobs leave a record
+    with suppress(SchedulerError, SetError):
+        if open_records:  # a job can find the set in work, and end without a record
+            settle(run_set, scheduler, world)
     return SetError(
         f"{run_set.name} is done: {count(run_set.record.nexp, 'run')}; nothing is left to run",
         hint=f"orchestrator score {quoted(run_set.layout.root)}",

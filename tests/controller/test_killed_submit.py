@@ -19,7 +19,7 @@ from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import SubmissionRecord, open_set
 from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.layout import Layout
-from orchestrator.onnode.kernel.records import read, write
+from orchestrator.onnode.kernel.records import JobRecord, read, write
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.submissions import settle_own
@@ -176,6 +176,42 @@ def test_resume_settles_a_complete_set_that_its_job_could_not(
     os.utime(complete / ".controller.lock", (1, 1))
     assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
     assert settled(complete) == [] and list(complete.glob(".*lock*")) == []
+
+
+def test_a_job_is_found_whose_clock_lies_behind_its_submitter(
+    complete: Path, cli: Commands
+) -> None:
+    """The ledger has grown since the request, whatever both clocks say."""
+    unsettle(complete, THIS.holder())
+    (complete / ".controller.lock").unlink()
+    head = "2 " + ledger.read(complete)[0][1].hash
+    write(
+        replace(submissions(open_set(complete).layout)[0], ledger=head),
+        complete / "submissions/1.json",
+    )
+    path = next((complete / "jobs").glob("*.json"))
+    job = read(JobRecord, path)
+    assert isinstance(job, JobRecord)
+    write(replace(job, started_ms=job.started_ms - 200_000_000), path)
+    assert cli.json("status", complete)["state"] == "complete"
+    assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
+    assert settled_as(complete) == path.stem
+
+
+def test_a_job_that_left_no_record_does_not_keep_a_complete_set_open(
+    complete: Path, cli: Commands
+) -> None:
+    """It found the set at work, and ended; the command that submitted it was killed."""
+    [asked] = submissions(open_set(complete).layout)
+    long_ago = now_ms() - 2000 * APPEARS_WITHIN_S
+    second = replace(asked, number=2, state="intended", job_id="", requested_ms=long_ago)
+    write(replace(second, ledger=""), complete / "submissions/2.json")
+    assert cli("resume", complete).code == 5 and "nothing is left to run" in cli.err
+    assert [asked.state for asked in submissions(open_set(complete).layout)] == [
+        "submitted",
+        "refused",
+    ]
+    assert cli.json("status", complete)["state"] == "complete"
 
 
 def test_a_job_leaves_the_submission_of_a_living_controller_alone(complete: Path) -> None:

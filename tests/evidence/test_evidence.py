@@ -23,6 +23,23 @@ def line(key: str, time_ms: int, value: object = None, **metadata: object) -> by
     return f":::MLLOG {json.dumps(record)}\n".encode()
 
 
+# ---- jobs ----
+
+
+def test_jobs_are_in_the_order_of_the_ledger_whatever_the_clocks_of_their_hosts_say(
+    tmp_path: Path,
+) -> None:
+    root = full_set(tmp_path)
+    (root / "jobs/7.json").unlink()
+    for job, started_ms, head in ((8, 2_000, "14 ab"), (9, 1_000, "18 cd")):
+        about = {"job_id": str(job), "state": "failed", "started_ms": started_ms, "ledger": head}
+        (root / f"jobs/{job}.json").write_text(json.dumps(about))
+    assert [job.job_id for job in SetEvidence(root).jobs] == ["8", "9"]
+    about |= {"job_id": "8", "started_ms": 2_000, "ledger": "of another form"}
+    (root / "jobs/8.json").write_text(json.dumps(about))
+    assert [job.job_id for job in SetEvidence(root).jobs] == ["9", "8"]
+
+
 # ---- events ----
 
 

@@ -72,21 +72,21 @@ class Bench:
                 agent.process.wait(LIMIT_S)
             agent.process.kill()
             agent.process.wait()
-            assert agent.process.stdout is not None
-            agent.process.stdout.close()
+            os.close(agent.output)
         kill_all(self.folder)
 
 
 class Agent:
-    """One agent that runs. `words` is all that it has said: (word, fields)."""
+    """One agent that runs. `words` is all that it has said: (word, fields); `writes` the words of each write."""
 
     def __init__(self, bench: Bench, name: str, action: str, environment: dict[str, str]) -> None:
         self.bench, self.name, self.words = bench, name, list[tuple[str, list[str]]]()
         self.channel = bench.channels / f"orch-{os.getuid()}-7-{name}"
+        self.output, its_output = os.pipe2(os.O_CLOEXEC | os.O_DIRECT)  # keeps writes apart
         self.process = subprocess.Popen(
             ["python3", "-I", "-S", "-B", str(bench.bundle / "lib"), "node", action],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=its_output,
             bufsize=0,
             start_new_session=True,
             env={
@@ -102,8 +102,10 @@ class Agent:
                 **environment,
             },
         )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.input, self._output = self.process.stdin, self.process.stdout.fileno()
+        os.close(its_output)
+        assert self.process.stdin is not None
+        self.input = self.process.stdin
+        self.writes = list[list[str]]()
         self._rest, self._heard = b"", 0
 
     def say(self, do: str, **members: Any) -> None:
@@ -148,10 +150,11 @@ class Agent:
             said, node, detail = line.decode().split("\t")
             assert node == self.name
             self.words.append((said, detail.split("\x1f")))
+        self.writes.append([line.partition(b"\t")[0].decode() for line in lines])
 
     def _read(self) -> bytes:
-        assert select.select([self._output], [], [], LIMIT_S)[0], f"silent after {self.words}"
-        return os.read(self._output, 65536)
+        assert select.select([self.output], [], [], LIMIT_S)[0], f"silent after {self.words}"
+        return os.read(self.output, 65536)
 
     def end(self) -> int:
         """Read all that it still says, wait for its end, and return its exit status."""

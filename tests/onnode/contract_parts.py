@@ -323,7 +323,7 @@ class ModelAgent(Agent):
         seed: int,
         pace: NodePace,
     ) -> None:
-        self.bench, self.name, self.words = bench, machine.name, []
+        self.bench, self.name, self.words, self.writes = bench, machine.name, [], []
         self.engine = Engine(seed)
         self.training = TRAININGS["succeeds"]
         self._rest, self._heard, self._written = b"", 0, bytearray()

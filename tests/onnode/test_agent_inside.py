@@ -56,6 +56,17 @@ def test_one_process_reads_after_each_run_and_ends_with_the_agent(made: Bench) -
     see_them_go(made.folder)
 
 
+def test_the_words_of_an_end_go_in_one_write(made: Bench) -> None:
+    """A second small packet of TCP waits 40 ms for the receipt of the first."""
+    made.plan(f"echo 'host:1:2 [0] NCCL INFO Using network IB'; echo '{STOP}'")
+    agent = made.agent()
+    agent.hear("ready")
+    agent.begin(1)
+    agent.hear("exit")
+    assert agent.writes[-1] == ["transport", "inside", "exit"]
+    assert [words[-2:] for words in agent.writes if "ready" in words] == [["facts", "ready"]]
+
+
 def test_a_reader_that_was_killed_is_started_again(made: Bench) -> None:
     made.plan(f"echo '{STOP}'")
     agent = made.agent()

@@ -307,9 +307,12 @@ def resume_complete_set(world: Simulation) -> None:
             return
 
 
+NOTHING_LEFT = "nothing is left to run"
+
+
 def is_settled(world: Simulation) -> bool:
     """Return whether the last command called the set complete, and a job closed it."""
-    if world.run_set is None or "nothing is left to run" not in world.done[-1].error:
+    if world.run_set is None or NOTHING_LEFT not in world.done[-1].error:
         return False
     layout, job = world.run_set.layout, SetEvidence(world.run_set.layout.root).job
     return job is not None and job.state == "complete" and not layout.loop_lock.exists()
@@ -444,11 +447,13 @@ def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
 
 
 def _needless_ends(world: Simulation) -> Iterator[str]:
-    """Yield loops that gave up their set although no other job had begun after them."""
-    begun = list[str]()
-    for _, job, text in world.jobs.log:
+    """Yield loops that gave up their set although nobody had taken it over: a job that began after
+    them, or a `resume` that settled the complete set."""
+    begun, settled = list[str](), [one.at for one in world.done if NOTHING_LEFT in one.error]
+    for at, job, text in world.jobs.log:
         begun += [job] if text.startswith("starts on") else []
-        if "is not this job's any more" in text and begun[-1] == job and begun.count(job) == 1:
+        lost = "is not this job's any more" in text and not any(when < at for when in settled)
+        if lost and begun[-1] == job and begun.count(job) == 1:
             yield f"job {job} gave up its set, and there was no later one: {text}"
 
 

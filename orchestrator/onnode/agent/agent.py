@@ -52,6 +52,7 @@ from .leftovers import close_channel, open_channel
 from .node import (
     HOST_NAME,
     HOST_S,
+    OUTBOX,
     EngineState,
     Node,
     close_hidden,
@@ -400,8 +401,9 @@ class NodeAgent:
         self.facts.take_contents(self._content().contents())
         if self.tuning.on:
             self.tuning.look()
-        self.facts.report(self.engine.image_id, self.tuning.values)
-        node.say("ready", self.engine.image_id)
+        with OUTBOX.at_once():
+            self.facts.report(self.engine.image_id, self.tuning.values)
+            node.say("ready", self.engine.image_id)
 
     def _content(self) -> Inside:
         from .inside import Inside

@@ -19,7 +19,7 @@ from ..kernel.world import now_ms
 from .executor import Executor, RunPipes
 from .inside import ContentObserver, Contents, Inside
 from .launch import RunRequest, preamble, start
-from .node import Node, keep_from_others
+from .node import OUTBOX, Node, keep_from_others
 from .observers import (
     DriftObserver,
     Observer,
@@ -215,7 +215,8 @@ class NodeRun:
                 self._waiting.forget(self._pipes.out)
             self._pipes.close()
             if self._word != "withdrawn":
-                self._tell()
+                with OUTBOX.at_once():
+                    self._tell()
 
     def _tell(self) -> None:
         request, node = self.request, self._node
