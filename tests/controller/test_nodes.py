@@ -171,6 +171,22 @@ def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
     assert out.getvalue().count("excluded n3 (run 2, attempt 1): its container ended in run 2") == 1
 
 
+def test_a_blamed_node_is_shown_as_blamed(cli: Commands, a_set: Path) -> None:
+    reason = "its container ended in run 2"
+    blame = "\x1f".join(("container", reason, "2", "1"))
+    (a_set / "events-7.tsv").write_text(f"5\tloop\tblamed\tn3\t{blame}\n")
+    out = io.StringIO()
+    _lines(iter([picture(SetEvidence(a_set), {}, Logs())]), out, None)
+    for text, shown in (
+        (cli("status", a_set).out, f"\nblamed   n3 (run 2, attempt 1): {reason}\n"),
+        (out.getvalue(), f"blamed n3 (run 2, attempt 1): {reason}"),
+        (cli("nodes", a_set).out, f"blamed (run 2, attempt 1): {reason} (n3)"),
+    ):
+        assert shown in text and "excluded" not in text
+    answer = cli.json("status", a_set)
+    assert answer["set_aside"] == [] and answer["blamed"][0]["node"] == "n3"
+
+
 def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:
     answer = cli.json("nodes", a_set)
     nodes = {row["node"]: row for row in answer["nodes"]}

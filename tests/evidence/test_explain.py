@@ -61,8 +61,12 @@ def test_every_label_is_a_cause() -> None:
     ],
 )
 def test_of_a_reason_the_most_exact_sign_counts(tmp_path: Path, reason: str, cause: str) -> None:
+    """Whether its node was excluded or blamed."""
     case = failures.Case("aside", cause, aside=[("n0", "container", reason)])
     assert failures.explained(tmp_path / "set", case).cause == cause
+    [events] = (tmp_path / "set").glob("events-*.tsv")
+    events.write_text(events.read_text().replace("\taside\t", "\tblamed\t"))
+    assert failures.of_set(tmp_path / "set", case).cause == cause
 
 
 def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:
