@@ -68,11 +68,7 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    try:
-        set_work = SetWork(SetJob(program, settings, allocation, folder, world))
-    except Exception:  # the set is the next job's
-        folder.release()
-        raise
+    set_work = SetWork(SetJob(program, settings, allocation, folder, world))
     return (yield from set_work.work())
 
 
@@ -96,7 +92,7 @@ class SetWork:
 
     def __init__(self, job: SetJob) -> None:
         self._job = job
-        self.notices = self._open_notices()
+        self.notices: Notices | None = None
 
     @property
     def queue(self) -> Queue:
@@ -181,6 +177,7 @@ class SetWork:
     def _prepare_set(self) -> None:
         """Raises SettingsError, FolderError, OSError."""
         job = self._job
+        self.notices = self._open_notices()
         job.verify_bundle()
         settle(job.folder)
         job.environment_file()
