@@ -16,7 +16,7 @@ from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
 from orchestrator.onnode.policy.experiment import judge_start
 from orchestrator.onnode.policy.hang import silence, stands_out, unwanted_sockets
-from orchestrator.onnode.policy.job_state import SetCounts, due, ending, fits
+from orchestrator.onnode.policy.job_state import SetCounts, due, fits, last_state
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.queue import Queue
@@ -223,7 +223,7 @@ def _notify(state: _State, event: Event) -> tuple[Any, Any]:
 
 def _ending(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    return (about["state"], about["reason"]), ending(about["signals"], job_end(about["told"]))
+    return (about["state"], about["reason"]), last_state(about["signals"], job_end(about["told"]))
 
 
 def _take(state: _State, event: Event) -> tuple[Any, Any]:

@@ -320,9 +320,9 @@ class Group:
     def _exclude_failed(self) -> bool:
         """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
         answer, nodes that it may have ended get another try if one is left."""
-        is_ending = self.job.ending.check()
-        may_retry = is_ending is None and self._retries > 0
-        if is_ending or (may_retry and place.resembles_job_end(self.state)):
+        job_ends = self.job.ending.check()
+        may_retry = job_ends is None and self._retries > 0
+        if job_ends or (may_retry and place.resembles_job_end(self.state)):
             return False
         for node, (kind, reason) in list(self.state.failed.items()):
             if node not in self.state.excluded:

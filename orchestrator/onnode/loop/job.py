@@ -220,7 +220,7 @@ class SetWork:
 
     def _finish(self, state: str, reason: str) -> Flow:
         job = self._job
-        job.ending.close("closing")
+        job.ending.close("closing", "the job is closing the set")
         try:
             yield from together([group.release() for group in job.groups])
             for group in job.groups:
