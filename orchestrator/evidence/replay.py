@@ -103,7 +103,7 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
-    """Return the job's settings; None from another version, whose decisions used others."""
+    """Return the job's settings, None without any; a setting that it lacks has its default."""
     values = event.data().get("settings")
     if not isinstance(values, dict):
         return None

@@ -262,7 +262,7 @@ class Group:
     def _reinforce(self) -> None:
         """Take unassigned nodes if there are too few here."""
         shared = self.job.shared
-        while shared.pool and len(place.never_at_fault(self.state)) < self.settings.nnodes:
+        while shared.pool and len(place.unblemished(self.state)) < self.settings.nnodes:
             node = shared.take_node()
             self.step.add_node(node)
             self.record.note("joined", node)

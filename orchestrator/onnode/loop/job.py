@@ -353,7 +353,7 @@ class SetWork:
         yield from group.release()
         group.checks.remove_markers()
         if group.too_few:
-            job.shared.add_nodes(place.never_at_fault(group.state))
+            job.shared.add_nodes(place.unblemished(group.state))
         job.write()
 
     # ---- people ----
