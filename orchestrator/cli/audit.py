@@ -95,27 +95,15 @@ def _root(args: Namespace) -> Path:
     return Path(folder)
 
 
-def _heads(root: Path) -> list[str]:
-    """Return the heads after each record; [] for an unreadable ledger, which `verify` reports."""
-    from orchestrator.onnode.kernel.walk import FilesInside
-    from orchestrator.onnode.set import ledger
-
-    try:
-        entries, _ = ledger.read(root, FilesInside(root))
-    except OSError:
-        return []
-    return [ledger.head([entry]) for entry in entries]
-
-
 def _ledger(root: Path, args: Namespace) -> Part:
     from orchestrator.evidence.ledger import Anchor, Mismatch, verify
     from orchestrator.onnode.set import ledger
 
     verdict = verify(root, _comments(root))
     problems, compared = list(verdict.problems), list(verdict.compared)
-    if args.head:
+    if args.head and verdict.heads:
         compared.append(Anchor("head", "", args.head))
-        if args.head not in _heads(root):
+        if args.head not in verdict.heads:
             problem = f"no record is {args.head}: its content of then was changed"
             problems.append(Mismatch(0, ledger.NAME, problem))
     lines = [
@@ -126,7 +114,8 @@ def _ledger(root: Path, args: Namespace) -> Part:
     ]
     counted = f"{count(verdict.records, 'record')}, {count(len(problems), 'problem')}"
     sources = ", ".join(dict.fromkeys(map(str, compared)))
-    lines.append(f"ledger: compared with {sources}" if sources else f"ledger: {ITSELF}")
+    if verdict.heads:
+        lines.append(f"ledger: compared with {sources}" if sources else f"ledger: {ITSELF}")
     lines.append(f"ledger: {counted}; head {verdict.head}")
     outcome = {
         "problems": [item.to_json() for item in problems],

@@ -143,9 +143,10 @@ def _facts(picture: SetPicture, screen: Screen) -> list[tuple[str, str]]:
         spares = f"; {len(picture.spares)} spare: {fold(picture.spares)}" if picture.spares else ""
         job = f"; job {job_text(picture)}" if picture.job_id else ""
         pairs.append(("nodes", f"{size_text(record)}{names}{spares}{job}"))
-    if picture.set_aside:
-        more = f" (and {len(picture.set_aside) - 1} before)" if len(picture.set_aside) > 1 else ""
-        pairs.append(("excluded", aside_text(picture.set_aside[-1]) + more))
+    for word, notes in (("excluded", picture.set_aside), ("blamed", picture.blamed)):
+        if notes:
+            more = f" (and {len(notes) - 1} before)" if len(notes) > 1 else ""
+            pairs.append((word, aside_text(notes[-1]) + more))
     warnings = [text for _, text in warning_facts(picture)]
     if warnings:
         more = f" (and {len(warnings) - 1} more: w)" if len(warnings) > 1 else ""

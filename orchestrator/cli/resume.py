@@ -146,22 +146,23 @@ def run(args: Namespace) -> int:
 
 
 def _note_excluded(run_set: RunSet, exclude: tuple[str, ...]) -> None:
-    """Name nodes that earlier jobs excluded: this job may get them again."""
+    """Name nodes that earlier jobs excluded or blamed: this job may get them again."""
     from orchestrator.evidence.events import read_job_notes
     from orchestrator.evidence.sets import SetEvidence
 
-    excluded_nodes = read_job_notes(SetEvidence(run_set.layout.root)).aside
-    aside = {
-        exclusion.node: exclusion for exclusion in excluded_nodes if exclusion.node not in exclude
-    }
-    for exclusion in aside.values():
+    notes = read_job_notes(SetEvidence(run_set.layout.root))
+    last = {aside.node: ("blamed", aside) for aside in notes.blamed}
+    last |= {aside.node: ("excluded", aside) for aside in notes.aside}
+    for node, (word, aside) in last.items():
+        if node in exclude:
+            continue
         avoid = (
-            f"; --exclude {exclusion.node} keeps a job off it"
+            f"; --exclude {node} keeps a job off it"
             if kind_of(run_set.record.scheduler).allocates
             else ""
         )
-        job = f"an earlier job ({exclusion.when})"
-        note(f"note: {exclusion.node} was excluded in {job}: {exclusion.reason}{avoid}")
+        job = f"an earlier job ({aside.when})"
+        note(f"note: {node} was {word} in {job}: {aside.reason}{avoid}")
 
 
 COMMAND = Command(

@@ -158,19 +158,16 @@ def come_back(run_set: RunSet, site: str | None = None) -> None:
 def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> SetPicture:
     from orchestrator.cli.closing import closing_lines
     from orchestrator.evidence.state import QUEUED
-    from orchestrator.views.sets import aside_text, headline, left_text
+    from orchestrator.views.sets import headline, left_text, unfit_facts
     from orchestrator.words import cell
 
     before = ""
-    aside = 0
+    shown: set[tuple[str, str]] = set()
     for picture in pictures:
-        for exclusion in picture.set_aside[aside:]:
-            print(
-                f"{local_clock()}  excluded {cell(aside_text(exclusion))}",
-                file=out,
-                flush=True,
-            )
-        aside = len(picture.set_aside)
+        for fact in unfit_facts(picture):
+            if fact not in shown:
+                print(f"{local_clock()}  {fact[0]} {cell(fact[1])}", file=out, flush=True)
+            shown.add(fact)
         line = headline(picture)
         if line != before:
             left = left_text(picture)

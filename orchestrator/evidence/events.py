@@ -39,7 +39,7 @@ _WORDS = {
 
 
 class SetAside(NamedTuple):
-    """An excluded node; `run` and `attempt` are 0 before the first."""
+    """An excluded, blamed or lost node; `run` and `attempt` are 0 before the first."""
 
     node: str
     reason: str = ""
@@ -81,13 +81,13 @@ def read_job_notes(evidence: SetEvidence) -> JobNotes:
                 queue = _applied(queue, event)
             elif (aside := _noted(event)) is not None:
                 noted[event.word].append(aside)
-                known.add((event.word, aside.node, aside.run, aside.attempt))
-        # A job's record repeats its events; older sets have only the record.
+                if event.word != "lost":
+                    known.add((aside.node, aside.run, aside.attempt))
+        # A record repeats excluded and blamed nodes in one list; older sets have only the record.
         noted["aside"] += [
             aside
             for aside in aside_of(job)
-            if is_node_name(aside.node)
-            and ("aside", aside.node, aside.run, aside.attempt) not in known
+            if is_node_name(aside.node) and (aside.node, aside.run, aside.attempt) not in known
         ]
     return JobNotes(**noted, lacking=lacking, queue=queue)
 
@@ -155,7 +155,7 @@ def _noted(event: Event) -> SetAside | None:
 
 
 def aside_of(job: JobRecord) -> list[SetAside]:
-    """Return the usable entries of a job's list of excluded nodes."""
+    """Return the usable entries of a job's list of excluded and blamed nodes."""
     return [aside for item in job.set_aside if (aside := _set_aside(item)) is not None]
 
 

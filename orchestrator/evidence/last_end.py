@@ -122,7 +122,7 @@ class LastEnd:
         if output is not None and output[0].grade < ECHO:
             yield output
         yield from self._of_a_lost_job()
-        yield from self._of_excluded_nodes()
+        yield from self._of_unfit_nodes()
         yield from self._of_reasons()
         yield from self._of_the_time_limit()
         if output is not None and output[0].grade == ECHO:
@@ -177,10 +177,11 @@ class LastEnd:
             text = f"job {picture.job_id}: {picture.job_state if job else picture.reason}"
             yield cause, cause.sentence, [Proof(advice.QUEUE_LISTING, 0, shortened(text))], ""
 
-    def _of_excluded_nodes(self) -> Iterator[_SourceReport]:
+    def _of_unfit_nodes(self) -> Iterator[_SourceReport]:
         began = self.files.job.started_ms if self.files.job else 0
         events = self.files.layout.events(self.picture.job_id or "0")
-        for aside in read_job_notes(self.files).aside:
+        notes = read_job_notes(self.files)
+        for aside in (*notes.aside, *notes.blamed):
             if aside.time_ms and aside.time_ms < began:
                 continue
             cause = BY_NAME.get(meaning(aside.reason, ())[0])

@@ -72,6 +72,7 @@ class LedgerVerdict:
 
     `compared`: other heads than those in the set's records. `clock`: records with a time long
     before that of the previous record. The chain proves their order, so the set stays valid.
+    `heads`: after each line.
     """
 
     head: str
@@ -81,10 +82,13 @@ class LedgerVerdict:
     problems: tuple[Mismatch, ...]
     clock: tuple[Mismatch, ...] = ()
     compared: tuple[Anchor, ...] = ()
+    heads: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         compared = [anchor._asdict() for anchor in self.compared]
-        return {**asdict(self), "compared": compared, "valid": not self.problems}
+        members = {**asdict(self), "compared": compared, "valid": not self.problems}
+        del members["heads"]
+        return members
 
 
 def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
@@ -121,7 +125,14 @@ def verify(root: Path, outside: Iterable[Anchor] = ()) -> LedgerVerdict:
         different.setdefault(str(problem), problem)
     copy_of, clock = original(root, whole), tuple(_clock_steps(whole))
     return LedgerVerdict(
-        ledger.head(whole), len(whole), torn, copy_of, tuple(different.values()), clock, anchors
+        ledger.head(whole),
+        len(whole),
+        torn,
+        copy_of,
+        tuple(different.values()),
+        clock,
+        anchors,
+        tuple(ledger.head([entry]) for entry in whole),
     )
 
 

@@ -15,7 +15,7 @@ from orchestrator.evidence.watch import Watch
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.node_names import fold
 from orchestrator.onnode.kernel.records import RunRecord, read
-from orchestrator.onnode.kernel.walk import FilesInside
+from orchestrator.onnode.kernel.walk import FilesInside, problem
 from orchestrator.scheduler.job import Scheduler
 from orchestrator.words import quoted
 
@@ -191,7 +191,7 @@ def _rest(path: Path, findings: Findings, offset: int) -> Iterator[tuple[Path, b
     except FileNotFoundError:
         return
     except OSError as error:
-        findings.add(path, f"cannot be read: {error.strerror or error}")
+        findings.add(path, problem(error))
 
 
 def content(path: Path, files: FilesInside, offset: int = 0) -> Iterator[bytes]:

@@ -94,7 +94,8 @@ _FAMILIES = {
     "runs": "Runs of sets by state and outcome.",
     "attempts": "Attempts of runs, of all jobs.",
     "failures": "Attempts by the kind of failure that ended them.",
-    "nodes_set_aside": "Nodes that jobs of sets stopped using, by kind of reason.",
+    "nodes_set_aside": "Excluded nodes of sets, by kind of reason.",
+    "nodes_blamed": "Blames of nodes for attempts of sets, by kind of reason.",
     "queue_seconds": "Time from the submission of jobs to their start, in all.",
     "queued_jobs": "Jobs whose queue time is in orchestrator_queue_seconds.",
     "train_seconds": "Time to train of the runs that reached their target, in all.",
@@ -137,6 +138,8 @@ def _add_set(
             metrics["failures"].add(1, kind=outcome, **labels)
     for aside in picture.set_aside:
         metrics["nodes_set_aside"].add(1, kind=aside.kind, **labels)
+    for blame in picture.blamed:
+        metrics["nodes_blamed"].add(1, kind=blame.kind, **labels)
     for waited_s in _queued(files):
         metrics["queue_seconds"].add(waited_s, **labels)
         metrics["queued_jobs"].add(1, **labels)

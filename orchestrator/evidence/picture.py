@@ -131,6 +131,7 @@ class SetPicture:
     """Waiting spare nodes of a working job."""
     set_aside: tuple[SetAside, ...] = ()
     """Excluded nodes, in order."""
+    blamed: tuple[SetAside, ...] = ()
     warnings: tuple[str, ...] = ()
     """Warnings of the last job."""
     pulling: str = ""
@@ -285,6 +286,7 @@ def picture(
         score_so_far=score_so_far(files.record.benchmark, times_known, misses),
         spares=tuple(filter(is_node_name, working.spares)) if working else (),
         set_aside=tuple(notes.aside),
+        blamed=tuple(notes.blamed),
         warnings=tuple(files.job.warnings) if files.job else (),
         findings=tuple(files.findings),
         pulling=_pulling(files.job, notes.lacking) if files.job and state == "starting" else "",
@@ -492,6 +494,7 @@ def as_json(drawn: SetPicture) -> dict[str, Any]:
         "findings": [str(finding) for finding in drawn.findings],
         "spares": list(drawn.spares),
         "set_aside": [aside._asdict() for aside in drawn.set_aside],
+        "blamed": [aside._asdict() for aside in drawn.blamed],
         "warnings": list(drawn.warnings),
         "pulling": drawn.pulling,
         "rehearsal": drawn.rehearsed,

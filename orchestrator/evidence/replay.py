@@ -16,7 +16,7 @@ from orchestrator.onnode.loop.slurm import job_end
 from orchestrator.onnode.policy import place, queue
 from orchestrator.onnode.policy.experiment import judge_start
 from orchestrator.onnode.policy.hang import silence, stands_out, unwanted_sockets
-from orchestrator.onnode.policy.job_state import SetCounts, due, ending, fits
+from orchestrator.onnode.policy.job_state import SetCounts, due, fits, last_state
 from orchestrator.onnode.policy.judge import judge_checks
 from orchestrator.onnode.policy.outcome import AttemptFacts, decide
 from orchestrator.onnode.policy.queue import Queue
@@ -103,7 +103,7 @@ def replay(events: Iterable[Event]) -> Replay:
 
 
 def _settings(event: Event) -> Settings | None:
-    """Return the job's settings; None from another version, whose decisions used others."""
+    """Return the job's settings, None without any; a setting that it lacks has its default."""
     values = event.data().get("settings")
     if not isinstance(values, dict):
         return None
@@ -223,7 +223,7 @@ def _notify(state: _State, event: Event) -> tuple[Any, Any]:
 
 def _ending(state: _State, event: Event) -> tuple[Any, Any]:
     about = event.data()
-    return (about["state"], about["reason"]), ending(about["signals"], job_end(about["told"]))
+    return (about["state"], about["reason"]), last_state(about["signals"], job_end(about["told"]))
 
 
 def _take(state: _State, event: Event) -> tuple[Any, Any]:

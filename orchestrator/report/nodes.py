@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.evidence.attempts import NodePart, RunAttempt, slow_nodes
+from orchestrator.evidence.events import SetAside
 from orchestrator.mllog.olympic import LOST
 from orchestrator.nodes.names import fold
 from orchestrator.report.model import Report
@@ -23,7 +24,8 @@ MOST_MEASUREMENTS = 200
 def nodes(report: Report) -> list[Part]:
     return [
         *_grid(report),
-        *_set_aside(report),
+        *_unfit("Excluded nodes", [(node.node, node.set_aside) for node in report.nodes]),
+        *_unfit("Blamed nodes", [(node.node, node.blamed) for node in report.nodes]),
         *_summary(report),
         *views.groups(report.groups[:MOST_NODES], report.unit),
         *_bandwidth(report),
@@ -84,21 +86,17 @@ def _node_cell(cell: NodePart | None) -> str | Cell:
     return Cell(text, style=style) if style else text
 
 
-def _set_aside(report: Report) -> list[Part]:
-    exclusions = sorted(
-        (
-            (aside.time_ms, history.node, aside)
-            for history in report.nodes
-            for aside in history.set_aside
-        ),
+def _unfit(title: str, noted: list[tuple[str, tuple[SetAside, ...]]]) -> list[Part]:
+    in_order = sorted(
+        ((aside.time_ms, node, aside) for node, notes in noted for aside in notes),
         key=lambda item: item[:2],
     )
     together: dict[tuple[str, str, str], list[str]] = {}
-    for time_ms, node, aside in exclusions:
+    for time_ms, node, aside in in_order:
         same = aside.when, moment(time_ms), aside.reason or MISSING
         together.setdefault(same, []).append(node)
     rows = [(fold(names), *same) for same, names in together.items()]
-    return [Table("Excluded nodes", ("nodes", "when", "at", "why"), rows)] if rows else []
+    return [Table(title, ("nodes", "when", "at", "why"), rows)] if rows else []
 
 
 def _summary(report: Report) -> list[Part]:

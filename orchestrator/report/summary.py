@@ -47,8 +47,10 @@ def _trouble(report: Report) -> str:
         return ""
     lost = sum(attempt.outcome in LOST for attempt in report.attempts)
     excluded = [node.node for node in report.nodes if node.set_aside]
+    blamed = [node.node for node in report.nodes if node.blamed]
     parts = [f"{count(lost, 'attempt')} lost to the machines and repeated"] if lost else []
     parts += [f"excluded: {fold(excluded)}"] if excluded else []
+    parts += [f"blamed: {fold(blamed)}"] if blamed else []
     if not parts:
         return "No attempt was lost, no node excluded."
     return f"On the way: {'; '.join(parts)}."

@@ -135,13 +135,14 @@ def complaints(history: Iterable[NodeHistory]) -> list[str]:
 
 
 def losses(history: Iterable[NodeHistory]) -> list[str]:
-    """Return why nodes were excluded or lost, each reason with its nodes."""
+    """Return why nodes were excluded, blamed or lost, each reason with its nodes."""
     pairs = []
     for node in history:
-        pairs += [
-            (f"excluded ({aside.when}): {aside.reason or 'no reason recorded'}", node.node)
-            for aside in node.set_aside
-        ]
+        for word, notes in (("excluded", node.set_aside), ("blamed", node.blamed)):
+            pairs += [
+                (f"{word} ({aside.when}): {aside.reason or 'no reason recorded'}", node.node)
+                for aside in notes
+            ]
         if node.lost and not node.set_aside:
             pairs.append(
                 (f"lost by Slurm: {node.lost[-1].reason or 'no state recorded'}", node.node)

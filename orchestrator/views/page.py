@@ -11,7 +11,7 @@ from orchestrator.views.parts import Part
 from orchestrator.words import Screen, kind_of
 
 MOST_OF_A_LINE = 12_000
-"""Characters of a line of the arithmetic."""
+"""The most characters of a reason against a score, and of a line of its arithmetic."""
 
 
 def render(template: str, **values: object) -> str:
@@ -45,5 +45,5 @@ def _sign(state: object) -> str:
 
 
 def _whole(line: str) -> Safe:
-    """Return a line, which may be longer than a value, as markup."""
+    """Return a line as markup, cut to MOST_OF_A_LINE."""
     return Safe(escape(clean(line, MOST_OF_A_LINE)))

@@ -247,6 +247,14 @@ def aside_text(aside: SetAside) -> str:
     return f"{aside.node} ({aside.when}): {aside.reason or 'no reason recorded'}"
 
 
+def unfit_facts(picture: SetPicture) -> list[tuple[str, str]]:
+    """Return the excluded and the blamed nodes."""
+    return [
+        *(("excluded", aside_text(aside)) for aside in picture.set_aside),
+        *(("blamed", aside_text(aside)) for aside in picture.blamed),
+    ]
+
+
 def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, str]]:
     """Return the facts of a set. `score_command`, if any, prints the score of a complete
     set."""
@@ -291,5 +299,4 @@ def describe(picture: SetPicture, score_command: str = "") -> list[tuple[str, st
     pairs += [("to beat", beat_text(entry)) for entry in published(picture)]
     if picture.spares:
         pairs.append(("spares", f"{fold(picture.spares)} ({len(picture.spares)} waiting)"))
-    pairs += [("excluded", aside_text(aside)) for aside in picture.set_aside]
-    return [*pairs, *warning_facts(picture)]
+    return [*pairs, *unfit_facts(picture), *warning_facts(picture)]

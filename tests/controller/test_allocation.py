@@ -163,10 +163,13 @@ def test_resume_tells_who_was_set_aside(
             "time_ms": 5,
         },
         {"node": 7},
+        {"node": "n2", "reason": "run 2 died there", "run": 2, "attempt": 1, "time_ms": 6},
     ]
     job = JobRecord(job_id="7", state="paused", started_ms=2_000, set_aside=aside)  # type: ignore[arg-type]
     root = write_set(tmp_path, "s", done=1, job=job)
     (root / "bundle").mkdir()
+    blame = "\x1f".join(("exit", "run 2 died there", "2", "1"))
+    (root / "events-7.tsv").write_text(f"6\tloop\tblamed\tn2\t{blame}\n")
     log = fake("sbatch", "echo 8")
     fake("squeue", "exit 0")
     cli("resume", root, "--spares", "1", "--exclude", "n9")
@@ -175,6 +178,7 @@ def test_resume_tells_who_was_set_aside(
         "note: n3 was excluded in an earlier job (run 2, attempt 1): check gpu_count: 7 of 8 GPUs; --exclude n3 "
         in cli.err
     )
+    assert "note: n2 was blamed in an earlier job (run 2, attempt 1): run 2 died there" in cli.err
     assert "--nodes=2 --exclude=n9" in log.read_text()
     cli("resume", root, "--exclude", "@/no/such")
     assert cli.code == 2

@@ -70,6 +70,9 @@ def log_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_the_sets_say(log_dir: Path, cli: Commands) -> None:
+    blame = "\x1f".join(("silent", "it went silent", "1", "1"))
+    events = log_dir / "S-w-20261121-101500-0001/events-7.tsv"
+    events.write_text(f"5\tloop\tblamed\tn1\t{blame}\n")
     assert cli("metrics").code == ExitCode.OK, cli.err
     result = samples(cli.out)
     assert result["orchestrator_sets"] == {
@@ -83,6 +86,7 @@ def test_what_the_sets_say(log_dir: Path, cli: Commands) -> None:
     }
     assert result["orchestrator_failures"] == {(("kind", "infrastructure"),): 1}
     assert result["orchestrator_nodes_set_aside"] == {(("kind", "exit"),): 1}
+    assert result["orchestrator_nodes_blamed"] == {(("kind", "silent"),): 1}
     assert (result["orchestrator_queue_seconds"], result["orchestrator_queued_jobs"]) == (
         {(): 40},
         {(): 1},

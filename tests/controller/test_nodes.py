@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from controller_parts import Commands, mllog, write_set
 
+from orchestrator.cli.frame import one_set
 from orchestrator.cli.watch import _lines
 from orchestrator.evidence.bandwidth import best_of_each, parse
 from orchestrator.evidence.events import aside_of
@@ -27,6 +28,7 @@ from orchestrator.onnode.kernel.records import (
 )
 from orchestrator.views.nodes import summary, unit_of
 from orchestrator.views.terminal import lines
+from orchestrator.words import Screen
 
 DEEP = """round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote
 all\tn1,n2,n3,n4\trccl\t536870912\t0.003\t120.500\t0\t
@@ -169,6 +171,23 @@ def test_watch_has_a_line_when_a_node_is_set_aside(a_set: Path) -> None:
     out = io.StringIO()
     _lines(iter([before, now, now]), out, None)
     assert out.getvalue().count("excluded n3 (run 2, attempt 1): its container ended in run 2") == 1
+
+
+def test_a_blamed_node_is_shown_as_blamed(cli: Commands, a_set: Path) -> None:
+    reason = "its container ended in run 2"
+    blame = "\x1f".join(("container", reason, "2", "1"))
+    (a_set / "events-7.tsv").write_text(f"5\tloop\tblamed\tn3\t{blame}\n")
+    drawn, out = picture(SetEvidence(a_set), {}, Logs()), io.StringIO()
+    _lines(iter([drawn]), out, None)
+    for text, shown in (
+        (cli("status", a_set).out, f"\nblamed   n3 (run 2, attempt 1): {reason}\n"),
+        ("\n".join(one_set(drawn, Screen(120), 40)), f"blamed   n3 (run 2, attempt 1): {reason}"),
+        (out.getvalue(), f"blamed n3 (run 2, attempt 1): {reason}"),
+        (cli("nodes", a_set).out, f"blamed (run 2, attempt 1): {reason} (n3)"),
+    ):
+        assert shown in text and "excluded" not in text
+    answer = cli.json("status", a_set)
+    assert answer["set_aside"] == [] and answer["blamed"][0]["node"] == "n3"
 
 
 def test_the_nodes_of_a_set(cli: Commands, a_set: Path) -> None:

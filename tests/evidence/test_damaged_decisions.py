@@ -41,7 +41,7 @@ def test_a_setting_that_an_older_job_lacks_has_its_default() -> None:
 
 
 def test_settings_of_another_version_decide_as_far_as_they_go() -> None:
-    """A key that this version does not know is passed over, and one that the other did not have is nothing."""
+    """Unknown settings are ignored, missing ones have their defaults."""
     begin = {
         "allocated": ["n1"],
         "need": 1,

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from orchestrator.evidence.events import read_job_notes, unreleased
 from orchestrator.evidence.nodes import read_history
+from orchestrator.evidence.picture import Logs, picture
 from orchestrator.evidence.progress import TAIL_BYTES, Tail, tail_of
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.mllog_tail import MAX_LINE, StopFinder, WholeLines, last_status
+from orchestrator.views.sets import unfit_facts
 
 
 def line(key: str, time_ms: int, value: object = None, **metadata: object) -> bytes:
@@ -99,6 +101,27 @@ def test_what_several_groups_of_nodes_noted_is_in_order(tmp_path: Path) -> None:
         (root / f"events-{name}.tsv").write_text(text)
     aside = [one.node for one in read_job_notes(SetEvidence(root)).aside]
     assert aside[:4] == ["node-a", "node-b", "node-c", "node-d"]
+
+
+def test_a_blamed_node_is_not_called_excluded(tmp_path: Path) -> None:
+    """A job's record lists both in `set_aside`; its events distinguish them."""
+    root = full_set(tmp_path)
+    job = json.loads((root / "jobs/7.json").read_bytes())
+    blamed = {"node": "node-b", "kind": "exit", "reason": "run 2 died there", "run": 2}
+    excluded = {"node": "node-c", "kind": "check", "reason": "no GPU", "run": 0}
+    both = [{**entry, "attempt": min(entry["run"], 1)} for entry in (blamed, excluded)]
+    (root / "jobs/7.json").write_text(json.dumps({**job, "set_aside": both}))
+    (root / "events-7.tsv").write_text(
+        events(
+            ("slurm", "lost", "node-c", "down*"),
+            ("loop", "blamed", "node-b", UNIT.join(("exit", "run 2 died there", "2", "1"))),
+        )
+    )
+    notes = read_job_notes(SetEvidence(root))
+    assert [(one.node, one.kind) for one in notes.blamed] == [("node-b", "exit")]
+    assert [(one.node, one.kind) for one in notes.aside] == [("node-c", "check")]
+    drawn = picture(SetEvidence(root), {}, Logs())
+    assert [word for word, _ in unfit_facts(drawn)] == ["excluded", "blamed"]
 
 
 def test_a_set_from_before_there_were_events(tmp_path: Path) -> None:

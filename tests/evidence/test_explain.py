@@ -38,12 +38,21 @@ LETTERS = str.maketrans("0123456789", "ghijklmnop")
 FILES = sorted(path.stem for path in failures.FOLDER.glob("*.txt"))
 
 
+MISSES = {
+    "development": {"bad_argument_3": "input_refused", "read_only_1": "data_missing"},
+    "held_out_4": {"shim-denied": "bad_mount"},
+    "held_out_5": {"ub-argument-of-older-te": "bad_argument", "verbs-abi": "rccl_failed"},
+    "held_out_6": {"merged_doc_idx": "input_refused", "precision_and_plugins": "input_refused"},
+    "unseen_7": {"rocblas_file_absent": "missing_library"},
+    "unseen_8": {"inductor_backend": "missing_module"},
+}
+"""Per file, the cases whose cause is not found, and the cause that is named."""
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_the_corpus(tmp_path: Path, name: str) -> None:
-    count, wrong = failures.score(tmp_path, name)
-    said = [f"{case.name}: {found.cause}, not {case.label}" for case, found in wrong]
-    assert len(said) <= (0 if name == "writing" else count // 10), said
-    assert all(found.cause == UNKNOWN for _, found in wrong) or len(wrong) < 3, said
+    _, wrong = failures.score(tmp_path, name)
+    assert {case.name: found.cause for case, found in wrong} == MISSES.get(name, {})
 
 
 def test_every_label_is_a_cause() -> None:
@@ -61,8 +70,12 @@ def test_every_label_is_a_cause() -> None:
     ],
 )
 def test_of_a_reason_the_most_exact_sign_counts(tmp_path: Path, reason: str, cause: str) -> None:
+    """Whether its node was excluded or blamed."""
     case = failures.Case("aside", cause, aside=[("n0", "container", reason)])
     assert failures.explained(tmp_path / "set", case).cause == cause
+    [events] = (tmp_path / "set").glob("events-*.tsv")
+    events.write_text(events.read_text().replace("\taside\t", "\tblamed\t"))
+    assert failures.of_set(tmp_path / "set", case).cause == cause
 
 
 def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:

@@ -211,13 +211,16 @@ def test_a_folder_of_links_is_scored(root: Path, tmp_path: Path) -> None:
     assert len(read_logs(find_source(str(folder)))) == 10
 
 
-def test_a_ledger(root: Path, tmp_path: Path) -> None:
+def test_a_ledger(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger.append(root, ("declare", {}))
     assert head_of(root)
     move_out(root / ledger.NAME, tmp_path / "outside")
     assert head_of(root) == ""
     assert find_source(str(root)).remarks == [f"{ledger.NAME}: {LINK}"]
+    capsys.readouterr()
     assert main(["audit", str(root), "--only", "ledger", "--head", "1 abc"]) == ExitCode.NO_SCORE
+    problem, counted = capsys.readouterr().out.splitlines()
+    assert problem == f"{ledger.NAME}: {LINK}" and ", 1 problem;" in counted
     assert [str(problem) for problem in verify(root).problems] == [f"{ledger.NAME}: {LINK}"]
     (root / "set.json").unlink()
     assert SetEvidence(root).record is None

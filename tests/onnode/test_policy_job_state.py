@@ -13,8 +13,8 @@ from orchestrator.onnode.policy.job_state import (
     JobEnd,
     SetCounts,
     due,
-    ending,
     has_score,
+    last_state,
 )
 
 SHOWN = (
@@ -66,21 +66,21 @@ def test_slurms_account_of_a_job(
     end = job_end(SHOWN % (state, reason, time))
     assert end.text == f"JobState={state} Reason={reason} PreemptTime={time}"
     assert end.is_ended is is_ended
-    assert ending(["SIGTERM"], end) == decision
+    assert last_state(["SIGTERM"], end) == decision
     assert job_end(end.text) == end, "the record is enough to decide again"
 
 
 def test_a_forgotten_job_has_ended_and_an_unknown_one_continues() -> None:
     assert job_end(FORGOTTEN).is_ended and job_end(job_end(FORGOTTEN).text).is_ended
     forgotten = "failed", "the scheduler has ended the job and no longer knows why"
-    assert ending(["SIGTERM"], job_end(FORGOTTEN)) == forgotten
+    assert last_state(["SIGTERM"], job_end(FORGOTTEN)) == forgotten
     assert job_end(NO_ANSWER) == JobEnd()
 
 
 def test_without_an_answer_nobody_is_said_to_have_cancelled() -> None:
-    assert ending(["SIGTERM"], JobEnd()) == UNEXPLAINED
-    assert ending(["SIGUSR1", "SIGTERM"], JobEnd()) == UNEXPLAINED
-    assert ending(["SIGUSR1"], job_end(f"PreemptTime={PREEMPT_TIME}")) == TIME_LIMIT
+    assert last_state(["SIGTERM"], JobEnd()) == UNEXPLAINED
+    assert last_state(["SIGUSR1", "SIGTERM"], JobEnd()) == UNEXPLAINED
+    assert last_state(["SIGUSR1"], job_end(f"PreemptTime={PREEMPT_TIME}")) == TIME_LIMIT
 
 
 @pytest.mark.parametrize(

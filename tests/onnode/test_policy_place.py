@@ -22,9 +22,9 @@ from orchestrator.onnode.policy.place import (
     describe_failures,
     groups,
     in_order,
-    never_at_fault,
     repeats_itself,
     revert_problems,
+    unblemished,
     waiting_now,
 )
 
@@ -417,8 +417,8 @@ def test_nodes_are_divided_for_runs_side_by_side(
 
 def test_a_node_that_joined_is_one_of_the_group() -> None:
     short = (ABC, loop("blamed", "b", "exit", "died", "1", "1"), loop("aside", "c", "check", "no"))
-    assert never_at_fault(cluster(*short, allocated=("a", "b", "c"))) == ["a"]
+    assert unblemished(cluster(*short, allocated=("a", "b", "c"))) == ["a"]
     assert not costs_no_attempt(cluster(*short, allocated=("a", "b", "c")), "b")
     more = cluster(*short, loop("joined", "x"), loop("joined", "y"), allocated=("a", "b", "c"))
-    assert never_at_fault(more) == ["a", "x", "y"] == candidates(more)
+    assert unblemished(more) == ["a", "x", "y"] == candidates(more)
     assert costs_no_attempt(more, "b")

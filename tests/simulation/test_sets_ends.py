@@ -467,4 +467,5 @@ def test_an_error_before_the_first_run_leaves_the_set_to_the_next_job(
     assert [type(failure) for failure in world.jobs.failures] == [KeyError]
     world.jobs.failures.clear()
     assert not (world.set.root / "loop.lock").exists()
+    assert world.set.job["state"] == "failed" and "see the job output" in world.set.job["reason"]
     assert world.play() == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.onnode.loop.slurm import job_end
-from orchestrator.onnode.policy.job_state import ending
+from orchestrator.onnode.policy.job_state import last_state
 from orchestrator.scheduler import slurm as client
 from orchestrator.scheduler.command import Answer
 from orchestrator.scheduler.job import Job
@@ -402,7 +402,7 @@ def test_pre_emption(site: Site, grace_s: float) -> None:
     assert times[-1] - times[0] <= 0.05
     assert site.state(job_id) == ("RUNNING" if grace_s else "COMPLETING")
     text = site.ask("scontrol", "--oneliner", "show", "job", job_id).out
-    assert ending(["SIGTERM"], job_end(text))[0] == "paused"
+    assert last_state(["SIGTERM"], job_end(text))[0] == "paused"
     site.wait(100)
     assert site.state(job_id) == "PREEMPTED"
 

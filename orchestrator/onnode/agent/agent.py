@@ -4,7 +4,7 @@
     ping, at any time         pong
     beat                      none; kernel/beat.py takes it
     job_ends                  none; scratch goes at the end
-    _begin                    check, network, facts, waits
+    _begin                    check, network, facts, checked, waits
       pull, after `lacks`     pulled
       use                     none; unnamed nodes stay spares
     _get_ready                host, facts, ready

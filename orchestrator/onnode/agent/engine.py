@@ -1,4 +1,4 @@
-"""The engine of containers: whose root they have, whether it sees the channels, what removes
+"""The engine of containers: their root user, the folders that it sees, and the removal of
 containers after a kill."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _ENGINE = "use the engine of the system's root (container.command, such as [sudo
 _CREDENTIALS = struct.Struct("3i")
 MADE_S = (0, 1, 2, 4)
 LATEST_S = (*MADE_S, 8, 16, 32)
-"""Pauses before the Remover's tries: after `made`, and before."""
+"""Seconds before each of the Remover's tries: MADE_S after `made`; before, the engine may still be
+creating the container."""
 
 # Its input ends with both of them; signals to the job are for the agent.
 _SCRIPT = f"""

@@ -177,10 +177,6 @@ def own_name() -> str:
 def this_node(program: Program, settings: Settings) -> Node:
     """Describe this node, from the step's environment. Raises KeyError without ORCH_SET_DIR."""
     name, environment = own_name(), os.environ
-    roots = {
-        folder: rehearsed(f"ORCH_{folder.upper()}_ROOT", f"/{folder}", name)
-        for folder in ("sys", "proc", "dev")
-    }
     return Node(
         name=name,
         settings=settings,
@@ -188,9 +184,11 @@ def this_node(program: Program, settings: Settings) -> Node:
         layout=Layout(Path(environment["ORCH_SET_DIR"])),
         job_id=environment.get("ORCH_JOB_ID", "none"),
         root=rehearsed("ORCH_TUNABLES_ROOT", "", name),
-        channels=settings.orch_channels or "/tmp",
+        sys=rehearsed("ORCH_SYS_ROOT", "/sys", name),
+        proc=rehearsed("ORCH_PROC_ROOT", "/proc", name),
+        dev=rehearsed("ORCH_DEV_ROOT", "/dev", name),
         run_dir=rehearsed("ORCH_RUN_ROOT", "/run", name),
-        **roots,
+        channels=settings.orch_channels or "/tmp",
     )
 
 

@@ -1,8 +1,7 @@
 """One place to wait for all events of a process: input, signals, children, pipes, times.
 
 The agent blocks in `Waiting.wait`, which serves everything else; the loop's code is generators
-(Flow).
-Signals arrive through a descriptor, too, so they cannot interrupt the end.
+(Flow). Signals arrive through a descriptor, too, so they cannot interrupt the end.
 """
 
 from __future__ import annotations
@@ -47,8 +46,11 @@ def failing(kind: str, what: str) -> Iterator[None]:
 
 
 class Waiting:
-    """Descriptors, timers and children of this process. `release_status`: set by a signal (143) or
-    `request_release`, not by `raise ReleaseRequested`; `wait` then raises until `releasing`."""
+    """Descriptors, timers and children of this process.
+
+    `release_status`: set by a signal (143) or `request_release`; `wait` then raises
+    ReleaseRequested until `releasing`.
+    """
 
     def __init__(self) -> None:
         self.release_status: int | None = None
@@ -102,7 +104,7 @@ class Waiting:
             self.serve(limit)
 
     def request_release(self, status: int) -> None:
-        """Release everything, with the first `status`; a signal's 143 replaces it."""
+        """Let `wait` raise ReleaseRequested, with the first `status` or a signal's 143."""
         self.release_status = status if self.release_status is None else self.release_status
 
     def start_release(self) -> None:
@@ -110,7 +112,7 @@ class Waiting:
         self.releasing = True
 
     def raise_if_signalled(self) -> None:
-        """Await for 0.3 s the signal to the whole job that may have ended a child. Raises
+        """Wait 0.3 s: a signal to the whole job may have ended a child, and follow. Raises
         ReleaseRequested."""
         self.wait(lambda: False, 0.3)
 
@@ -149,8 +151,8 @@ class Waiting:
         output.
 
         NOT_DONE: killed after `seconds`. CANNOT_START: the output is the reason. `patient`: not
-        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS`, and
-        another failure (Failed) is raised after its end. `given`: standard input.
+        ended on ReleaseRequested. `shielded`: it and its children ignore `ENDS`, and another
+        failure (Failed) is raised after its end. `given`: standard input.
         """
         try:
             with os.fdopen(os.memfd_create("given"), "wb+") as stdin:

@@ -106,7 +106,7 @@ class BatchJob:
         self.world.log(text)
 
     def take_signals(self) -> None:
-        self.ending.close("cancelled")
+        self.ending.close("cancelled", "ended by a signal")
 
     def warn(self, text: str) -> None:
         """Log and record, once."""

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from ..policy.job_state import JobEnd, ending
+from ..policy.job_state import JobEnd, last_state
 from .allocation import JobAllocation
 from .host import Reactor
 
@@ -20,19 +20,18 @@ class Ending:
     def __init__(self) -> None:
         self.state = self.reason = ""
 
-    def close(self, state: str, reason: str = "") -> None:
+    def close(self, state: str, reason: str) -> None:
         """An earlier end keeps its state and reason."""
         if not self.state:
-            self.state, self.reason = state, reason or state
+            self.state, self.reason = state, reason
 
     def check(self) -> bool | None:
-        """None without an answer. Call it before blaming nodes."""
+        """Return whether the end has come, None if unknown; asked before nodes are blamed."""
         return bool(self.state)
 
 
 class SetEnding(Ending):
-    """Has the end come (`has_come`); the same, asking the scheduler, too (`check`); why
-    (`ask_why`)?"""
+    """The end of a set's job, by a signal or by the scheduler's account."""
 
     def __init__(
         self,
@@ -47,19 +46,19 @@ class SetEnding(Ending):
         self._unexplained_signals: list[str] = []
 
     def has_come(self) -> bool:
-        """By a signal since the last wait, too."""
+        """Return whether the end has come, also by a signal since the last wait."""
         self._reactor.notice()
         self.take_signals()
         return bool(self.state)
 
     def take_signals(self) -> None:
-        """The first signals close the set, unexplained (paused) until the scheduler answers: time
-        may not suffice for that."""
+        """Close the set at its first signals, before the scheduler explains them: time may not
+        suffice for that."""
         if self._reactor.signals and not self.state:
             self._unexplained_signals = [
                 signal.Signals(number).name for number in self._reactor.signals
             ]
-            self._set(*ending(self._unexplained_signals, JobEnd()))
+            self._set(*last_state(self._unexplained_signals, JobEnd()))
             self.ask_why()
 
     def check(self) -> bool | None:
@@ -82,7 +81,7 @@ class SetEnding(Ending):
             self._unexplained_signals = []
 
     def _explain(self, signals: list[str], end: JobEnd) -> None:
-        state, reason = ending(signals, end)
+        state, reason = last_state(signals, end)
         if (state, reason) != (self.state, self.reason):
             self._set(state, reason)
         self._record({"signals": signals, "told": end.text, "state": state, "reason": reason})

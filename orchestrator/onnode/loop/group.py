@@ -262,7 +262,7 @@ class Group:
     def _reinforce(self) -> None:
         """Take unassigned nodes if there are too few here."""
         shared = self.job.shared
-        while shared.pool and len(place.never_at_fault(self.state)) < self.settings.nnodes:
+        while shared.pool and len(place.unblemished(self.state)) < self.settings.nnodes:
             node = shared.take_node()
             self.step.add_node(node)
             self.record.note("joined", node)
@@ -320,9 +320,9 @@ class Group:
     def _exclude_failed(self) -> bool:
         """Exclude failed nodes. False if the job is ending, or may be: without the scheduler's
         answer, nodes that it may have ended get another try if one is left."""
-        is_ending = self.job.ending.check()
-        may_retry = is_ending is None and self._retries > 0
-        if is_ending or (may_retry and place.resembles_job_end(self.state)):
+        job_ends = self.job.ending.check()
+        may_retry = job_ends is None and self._retries > 0
+        if job_ends or (may_retry and place.resembles_job_end(self.state)):
             return False
         for node, (kind, reason) in list(self.state.failed.items()):
             if node not in self.state.excluded:

@@ -68,11 +68,7 @@ def work(world: BatchHost, program: Program, kind: str) -> Flow:
         return 1
     if gone:
         world.log(f"taking over from {gone}, which has ended")
-    try:
-        set_work = SetWork(SetJob(program, settings, allocation, folder, world))
-    except Exception:  # the set is the next job's
-        folder.release()
-        raise
+    set_work = SetWork(SetJob(program, settings, allocation, folder, world))
     return (yield from set_work.work())
 
 
@@ -96,7 +92,7 @@ class SetWork:
 
     def __init__(self, job: SetJob) -> None:
         self._job = job
-        self.notices = self._open_notices()
+        self.notices: Notices | None = None
 
     @property
     def queue(self) -> Queue:
@@ -181,6 +177,7 @@ class SetWork:
     def _prepare_set(self) -> None:
         """Raises SettingsError, FolderError, OSError."""
         job = self._job
+        self.notices = self._open_notices()
         job.verify_bundle()
         settle(job.folder)
         job.environment_file()
@@ -223,7 +220,7 @@ class SetWork:
 
     def _finish(self, state: str, reason: str) -> Flow:
         job = self._job
-        job.ending.close("closing")
+        job.ending.close("closing", "the job is closing the set")
         try:
             yield from together([group.release() for group in job.groups])
             for group in job.groups:
@@ -356,7 +353,7 @@ class SetWork:
         yield from group.release()
         group.checks.remove_markers()
         if group.too_few:
-            job.shared.add_nodes(place.never_at_fault(group.state))
+            job.shared.add_nodes(place.unblemished(group.state))
         job.write()
 
     # ---- people ----

@@ -121,7 +121,7 @@ class Preflight(BatchJob):
                 raise NotRun(NOT_RUN, problem) from error
             verdicts = self.world.run(self._verdicts())
             if self.ending.state:
-                raise NotRun(NOT_RUN, "ended by a signal")
+                raise NotRun(NOT_RUN, self.ending.reason)
             self._write(verdicts)
             if self.options.as_json:
                 print(json.dumps(verdicts.to_json()), flush=True)

@@ -296,13 +296,13 @@ class SetJob(BatchJob):
 
     def exclude(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         self.log(f"node {node} is excluded: {reason}")
-        self._stop_using(node, kind, reason, last)
+        self._record_aside(node, kind, reason, last)
 
     def blame(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         self.log(f"node {node} is used only if too few others are left: {reason}")
-        self._stop_using(node, kind, reason, last)
+        self._record_aside(node, kind, reason, last)
 
-    def _stop_using(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
+    def _record_aside(self, node: str, kind: str, reason: str, last: tuple[int, int]) -> None:
         entry = {"node": node, "kind": kind, "reason": reason, "run": last[0], "attempt": last[1]}
         self.status.excluded.append({**entry, "time_ms": self.world.wall_ms()})
 

@@ -38,7 +38,7 @@ class JobEnd:
     """State and reason of an end other than a cancellation, if reported."""
 
 
-def ending(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
+def last_state(signals: Sequence[str], end: JobEnd) -> tuple[str, str]:
     """Return state and reason. `signals`: names, in order.
 
     Time limit, pre-emption and cancellation send the same signals: only the scheduler's account

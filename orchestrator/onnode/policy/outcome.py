@@ -119,10 +119,10 @@ def decide(attempt: AttemptFacts) -> Outcome:
         gate = _own_faults(attempt, gate)
         return Outcome("infrastructure", attempt.gate_problem, {}, blamed=gate)
     codes = {node: attempt.exits.get(node, NOT_ENDED) for node in attempt.ranks}
-    ends = bad_ends(attempt, codes)
+    rank = result_rank(attempt)
+    ends = bad_ends(attempt, codes, has_result=rank is not None)
     stopped = sum(code == ENDED_BY_US for node, code in codes.items() if node not in ends)
     bad = describe_ends(attempt.ranks, ends, stopped)
-    rank = result_rank(attempt)
     status = "" if rank is None else attempt.stops[attempt.ranks[rank]]
     if status == "success":
         after = f"after run_stop: {bad}" if bad else ""
@@ -259,7 +259,9 @@ def _joined(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
+def bad_ends(
+    attempt: AttemptFacts, codes: Mapping[str, int], *, has_result: bool
+) -> dict[str, str]:
     """Return node -> its bad end, culprits first, in the order of their ends.
 
     Nodes ended by the loop count only without others.
@@ -279,7 +281,6 @@ def bad_ends(attempt: AttemptFacts, codes: Mapping[str, int]) -> dict[str, str]:
             ends.append((1, end_ms, node, exited(code)))
     if ends:
         return {node: text for _, _, node, text in sorted(ends, key=lambda end: end[:2])}
-    has_result = result_rank(attempt) is not None
     quiet = [node for node in attempt.ranks if codes[node] == 0]
     if any(codes.values()) and quiet and not has_result:
         # Images hide exit codes: the others waited for these, and were stopped.

@@ -188,7 +188,7 @@ def groups(allocated: Sequence[str], need: int, most: int) -> tuple[list[list[st
     return parts, list(allocated[count * need :])
 
 
-def never_at_fault(group: GroupState) -> list[str]:
+def unblemished(group: GroupState) -> list[str]:
     unfit = group.excluded.keys() | group.lost.keys() | group.blamed.keys()
     return [node for node in group.allocated if node not in unfit]
 
@@ -233,10 +233,10 @@ def _why_excluded(group: GroupState, node: str) -> str:
 
 
 def choose(group: GroupState, nodes: Sequence[str], *, first: bool = False) -> Placement | None:
-    """Assign the ranks to unfailed `nodes`; None if too few.
+    """Assign the ranks to the fit ones of `nodes`; None if too few.
 
-    Nodes keep their rank, except replaceable blamed nodes. Vacant ranks go to slow nodes late, to
-    blamed nodes last, oldest blame first. `first`: no rank is kept.
+    Nodes that are not blamed keep their ranks, unless `first`. The other ranks go to new nodes,
+    then slow ones, then blamed ones, the oldest blame first.
     """
     need = group.need
     old = [""] * need if first else (group.ranks + [""] * need)[:need]
