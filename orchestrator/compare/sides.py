@@ -53,10 +53,10 @@ class Side:
     score: float | None
     mean: float | None
     factor: float | None
-    rate: float | None
-    samples: float | None
     times: Trimmed | None
     runs: int
+    rate: float | None = None
+    samples: float | None = None
     minutes: tuple[float, ...] = ()
     """Successful runs, in the order of their logs."""
     goal: str = ""
@@ -112,10 +112,10 @@ def _folder(directory: str, ruleset: str) -> Side:
         score=score.minutes,
         mean=score.olympic_mean,
         factor=score.factor,
-        rate=_rate(score),
-        samples=_samples(score),
         times=trimmed_score(score),
         runs=len(score.runs),
+        rate=_rate(score),
+        samples=_samples(score),
         minutes=tuple(
             run.minutes * scale_of(score)
             for run in _in_window(score)
@@ -253,8 +253,6 @@ def _entry(entry: PublishedResult) -> Side:
         score=entry.minutes,
         mean=entry.mean,
         factor=entry.factor,
-        rate=None,
-        samples=None,
         times=trimmed(minutes) if len(minutes) == entry.runs else None,
         runs=entry.runs,
         minutes=minutes,

@@ -13,7 +13,6 @@ from orchestrator.onnode.agent.launch import RunRequest
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 from orchestrator.onnode.kernel.events import UNIT
-from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.simulation.agent_parts import AgentPost, Departure, OrderQueue, SimContainer
 from orchestrator.simulation.engine import Timer
 from orchestrator.simulation.machine import NodeCondition, Span
@@ -30,6 +29,7 @@ class Agent:
     ) -> None:
         """`running`: the node's agents."""
         self.post, self.process, self.machine = post, post.process, post.machine
+        self._settings = post.settings
         self.training, self._running = training, running
         self.run: TrainingRun | None = None
         self.container, self._orders = SimContainer(post), OrderQueue()
@@ -38,17 +38,13 @@ class Agent:
         self.looked = self.checked = self.ready = False
         running.append(self)
         self.process.deaths.append(self._died)
-        self.watch = LoopWatch(post.settings.storage_wait_s)
+        self.watch = LoopWatch(self._settings.storage_wait_s)
         self.process.after(LOOK_S, self._look_for_loop)
         self._next(post.pace.launch, self._begin)
 
     @property
     def name(self) -> str:
         return self.machine.name
-
-    @property
-    def _settings(self) -> Settings:
-        return self.post.settings
 
     def _soon(self, span: Span, action: Callable[[], object]) -> Timer:
         seconds = self.process.engine.between(*span) * self.machine.slow
@@ -272,7 +268,7 @@ class Agent:
 
     def _send_evidence(self, run: TrainingRun) -> None:
         """Send it, even after the run's end."""
-        path = self.post.layout.hang(run.number, run.attempt, self.name)
+        path = self.post.layout.hang(run.request.run, run.request.attempt, self.name)
         try:
             self.post.files.make_folder(path.parent, parents=True, exist_ok=True)
             self.post.files.write(path, f"{self.name}: {run.doing}\n".encode())
