@@ -232,7 +232,7 @@ def _command(node: ast.Call, place: Place) -> PythonCommand | None:
         return None
     first = node.args[0]
     if isinstance(first, (ast.List, ast.Tuple)):
-        return PythonCommand(tuple(_literal(element) for element in first.elts), "", place)
+        return PythonCommand(tuple(_literal(element) for element in first.elts), place)
     for_shell = (
         is_system
         or name.startswith("get")
@@ -242,7 +242,7 @@ def _command(node: ast.Call, place: Place) -> PythonCommand | None:
         )
     )
     text = _literal(first)
-    return PythonCommand((), text, place) if for_shell else PythonCommand((text,), "", place)
+    return PythonCommand(text if for_shell else (text,), place)
 
 
 def _deleted(node: ast.Call) -> Iterator[str]:

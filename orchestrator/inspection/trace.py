@@ -130,10 +130,9 @@ class PythonText:
 
 @dataclass(frozen=True, slots=True)
 class PythonCommand:
-    """A program started by Python; `text` is for a shell."""
+    """A program started by Python: its words, or a text for a shell."""
 
-    words: tuple[str, ...]
-    text: str
+    program: tuple[str, ...] | str
     place: Place
 
 

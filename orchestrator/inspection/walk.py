@@ -91,10 +91,10 @@ class ScriptWalk:
             self._maybe += command.place.maybe
             try:
                 with self.at_line(command.place.line), self.guard():
-                    if command.text:
-                        self.statements(parse(command.text), shell)
+                    if isinstance(command.program, str):
+                        self.statements(parse(command.program), shell)
                     else:
-                        programs.run(self, shell, list(command.words), command.place)
+                        programs.run(self, shell, list(command.program), command.place)
             except Flow:
                 pass
             finally:
