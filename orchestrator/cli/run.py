@@ -44,7 +44,7 @@ def watch_and_score(
     as_json: bool = False,
     site: str | None = None,
 ) -> int:
-    """Show a set until it ends, then its score; return the exit code of `orchestrator score`."""
+    """Show a set until it ends, then its score; return its exit code."""
     from orchestrator.cli.closing import end_lines
 
     root = run_set.layout.root

@@ -438,7 +438,6 @@ def _print_changes(
     columns: tuple[str, str, str],
     changes: Sequence[tuple[Drift | FactDifference, str, str, str]],
 ) -> None:
-    """Print a table with the run, attempt and node of every change, if there are any."""
     rows = [(change.run, change.attempt, change.node, *texts) for change, *texts in changes]
     if rows:
         header = ("run", "attempt", "node", *columns)

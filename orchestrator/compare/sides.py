@@ -64,7 +64,7 @@ class Side:
     problem: str = ""
     """Why no score is valid."""
     rehearsed: bool = False
-    """True for a simulated set: no training ran."""
+    """Simulated: no training ran."""
     stand_in: bool = False
     failed: int = 0
     dropped: int = 1
@@ -97,11 +97,11 @@ def find_side(name: str, *, ruleset: str = "") -> Side | None:
 
 def _folder(directory: str, ruleset: str) -> Side:
     from orchestrator.mllog.reader import read_log
-    from orchestrator.mllog.score import score_source
+    from orchestrator.mllog.score import score_dir
     from orchestrator.mllog.source import find_source
 
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=True)
+    score = score_dir(source, ruleset=ruleset, window=True)
     counted = [run for run in score.runs if run.use == "counted"]
     settings = _logged(read_log(counted[0].path, source.inside)) if counted else {}
     return Side(

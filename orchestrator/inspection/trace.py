@@ -114,7 +114,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """A part of the contract that the files do not decide."""
+    """An undecided part of the contract."""
 
     why: str
     place: Place

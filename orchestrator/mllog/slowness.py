@@ -1,7 +1,7 @@
 """Causes of a slow set: its samples or its time per sample, a run, an evaluation, a pause.
 
-A finding is a dictionary with `kind`, `text` and its numbers. Below the thresholds nothing is
-reported: a sound set gets two lines, its convergence and its throughput.
+Below the thresholds nothing is reported: a sound set gets two lines, its convergence and its
+throughput.
 """
 
 from __future__ import annotations

@@ -77,8 +77,7 @@ def draft_system(catalogue: Catalogue, outline: Outline) -> Draft:
 
     Values for the global batch come from a published system with the same GPU and batch, else from
     the batch's reference convergence point; other variables from the same GPU's system with the
-    nearest number of nodes. Raises UsageError for an invalid name, or an unknown workload, round,
-    GPU or fabric.
+    nearest number of nodes. Raises UsageError for invalid and unknown names.
     """
     if not NAME.fullmatch(outline.name):
         raise UsageError(
@@ -221,7 +220,7 @@ def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
 
 
 def _parts(catalogue: Catalogue, outline: Outline) -> list[tuple[System, SystemRound]]:
-    """Return the round of other systems with this GPU: with results first, then AMD's."""
+    """Return the round of each system: with results first, then AMD's."""
     parts = [
         (system, system.workloads[outline.workload][outline.round])
         for system in _of_gpu(catalogue, outline.accelerator)

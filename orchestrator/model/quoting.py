@@ -86,4 +86,3 @@ FILTERS = {
     "comment": comment,
     "name": name,
 }
-"""Name in a template -> function."""

@@ -73,7 +73,6 @@ def amd_gpus(sys: str) -> list[str]:
 
 
 def _first_line_of(path: str) -> cached_property[str]:
-    """Return a property: the first line of `path`, which names an Inventory's folders."""
     return cached_property(lambda host: first_line(path.format_map(vars(host))))
 
 
