@@ -7,7 +7,6 @@ import posixpath
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -206,7 +205,7 @@ def read_module(
             download = _download(node, environment)
             if download is not None:
                 unsure = download[0].endswith(PERHAPS)
-                where = replace(place, maybe=place.maybe or unsure)
+                where = place._replace(maybe=place.maybe or unsure)
                 trace.downloads.append(Download(download[0], where, download[1]))
             if (command := _command(node, place)) is not None:
                 trace.commands.append(command)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, programs
@@ -100,8 +99,9 @@ class ScriptWalk:
             finally:
                 self._maybe -= command.place.maybe
         for at, missing in enumerate(self.trace.missing[known:], known):
-            place = replace(missing.start.place, maybe=True)
-            self.trace.missing[at] = replace(missing, start=replace(missing.start, place=place))
+            start = missing.start
+            start = start._replace(place=start.place._replace(maybe=True))
+            self.trace.missing[at] = missing._replace(start=start)
 
     def _shell(self, script: str, source: str = "") -> ShellState:
         path = self.tree.config.environment.get("PATH") or LIBRARY_PATH

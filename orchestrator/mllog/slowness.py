@@ -32,7 +32,7 @@ SLOW_INIT = 1.5
 
 
 def explain(score: Score) -> list[dict[str, Any]]:
-    """Return findings about the time of a set, weightiest kind first."""
+    """Return findings, weightiest kind first."""
     runs = [run for run in score.runs if positive(run.minutes) and run.converged]
     if not runs:
         return []
