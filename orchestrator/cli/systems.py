@@ -388,11 +388,13 @@ def entry_json(entry: Entry) -> dict[str, Any]:
             "name": name,
             "value": str(value),
             "rccl": name in entry.rccl_env,
-            **asdict(entry.origins[name]),
+            **entry.origins[name]._asdict(),
         }
         for name, value in entry.whole_env.items()
     ]
-    result["removed"] = [{"name": name, **asdict(origin)} for name, origin in entry.removed.items()]
+    result["removed"] = [
+        {"name": name, **origin._asdict()} for name, origin in entry.removed.items()
+    ]
     return result
 
 
