@@ -74,6 +74,10 @@ class Frozen:
             "another"
         )
 
+    def named(self, *names: str) -> dict[str, Any]:
+        """Return these fields by name; without names, all."""
+        return {name: getattr(self, name) for name in names or self.__annotations__}
+
     def replace(self, **changes: Any) -> Self:
         """Return a copy with changed fields."""
         return type(self)(**{**self.__dict__, **changes})

@@ -25,16 +25,8 @@ class Lock:
         self.lease, self._held, self._error = lease, held, error
 
     def __enter__(self) -> Lock:
-        try:
-            self.lease.take()
-        except HeldError as held:
-            raise self._held(held) from held
-        except OSError as error:
-            path = self.lease.path
-            raise self._error(
-                f"{path}: cannot be written: {error.strerror or error}",
-                hint=f"ls -ld {quoted(path.parent)}; df -h {quoted(path.parent)}",
-            ) from error
+        folder = quoted(self.lease.path.parent)
+        self._do(self.lease.take, "written", hint=f"ls -ld {folder}; df -h {folder}")
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -42,10 +34,13 @@ class Lock:
 
     def confirm(self) -> None:
         """Raise SetError unless the lease is still held."""
+        self._do(self.lease.confirm, "read")
+
+    def _do(self, step: Callable[[], object], done: str, *, hint: str = "") -> None:
         try:
-            self.lease.confirm()
+            step()
         except HeldError as held:
             raise self._held(held) from held
         except OSError as error:
-            reason = error.strerror or error
-            raise self._error(f"{self.lease.path}: cannot be read: {reason}") from error
+            text = f"{self.lease.path}: cannot be {done}: {error.strerror or error}"
+            raise self._error(text, hint=hint) from error

@@ -31,7 +31,6 @@ FIELDS = frozenset(
     {
         "Counts.words",
         "Drift.found",
-        "PythonCommand.words",
         "Score.own",
         "SetCounts.told",
         "Start.words",

@@ -139,6 +139,7 @@ def zsh() -> str:
 # ---- fish ----
 
 _FISH = (TOP / "tools/completion/completion.fish.in").read_text()
+_SEEN = "__fish_seen_subcommand_from"
 
 
 def _fish_words(action: argparse.Action) -> str:
@@ -175,27 +176,23 @@ def fish() -> str:
         for name, text in COMMANDS.items()
     ]
     lines.append(
-        f"complete -c orchestrator -n '__orchestrator_at help 0' -a {_quoted(' '.join(COMMANDS))}"
+        f"complete -c orchestrator -n '__orchestrator_at 0 help' -a {_quoted(' '.join(COMMANDS))}"
     )
+    commands: dict[tuple[str, str], list[str]] = {}
+    """(condition without its last words, completion) -> those words."""
     for words_of, parser in parsers():
         name, _, action = words_of.partition(" ")
-        seen = f"__fish_seen_subcommand_from {name}" + (
-            f"; and __fish_seen_subcommand_from {action}" if action else ""
-        )
+        seen = f"{_SEEN} {name}; and {_SEEN}" if action else _SEEN
         if actions := subcommands(parser):
-            lines.append(
-                f"complete -c orchestrator -n '__orchestrator_at {name} 0' -a "
-                f"{_quoted(' '.join(actions))}"
-            )
+            commands["__orchestrator_at 0", f"-a {_quoted(' '.join(actions))}"] = [name]
         place = 0
         for argument in arguments(parser):
             texts = _fish_words(argument)
             given = f" -a {texts}" if texts else " -F" if kind(argument) == "files" else ""
             if not argument.option_strings:
                 if given and not action:
-                    lines.append(
-                        f"complete -c orchestrator -n '__orchestrator_at {name} {place}'{given}"
-                    )
+                    at = f"__orchestrator_at {place}"
+                    commands.setdefault((at, given.lstrip()), []).append(name)
                 place += 1
                 continue
             flags = " ".join(
@@ -210,10 +207,12 @@ def fish() -> str:
                 else ""
             )
             about = re.split(r" \(default|; ", help_text(argument))[0]
-            lines.append(
-                f"complete -c orchestrator -n {_quoted(seen)} {flags}{need}{given} -d "
-                f"{_quoted(about)}"
-            )
+            completion = f"{flags}{need}{given} -d {_quoted(about)}"
+            commands.setdefault((seen, completion), []).append(action or name)
+    lines += [
+        f"complete -c orchestrator -n {_quoted(' '.join((condition, *names)))} {completion}"
+        for (condition, completion), names in commands.items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -72,6 +72,11 @@ def add_set(parser: ArgumentParser, default: str = "default: the newest set") ->
     add_site(parser)
 
 
+def add_set_and_json(parser: ArgumentParser) -> None:
+    add_set(parser)
+    add_json(parser)
+
+
 def add_others(parser: ArgumentParser, risk: str = "the files of its bundle run as you") -> None:
     """Add --others, for commands that execute a set's files, or end its job."""
     add_flag(parser, "--others", f"SET may be another user's, or hold files of theirs: {risk}")
@@ -221,6 +226,16 @@ def add_allocation(
 def add_wait(parser: ArgumentParser) -> None:
     text = "wait until the job has ended; exit code 0 if every run is final"
     add_flag(parser, "--wait", text)
+
+
+def add_interval(parser: ArgumentParser) -> None:
+    add_option(
+        parser,
+        "--interval",
+        "S",
+        "seconds between two reads of the set's files (default: from the length of the runs)",
+        type=seconds,
+    )
 
 
 def add_job(parser: ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_option, add_others, add_set, seconds
+from orchestrator.cli.arguments import add_option, add_others, add_set_and_json, seconds
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import own_set, scheduler_of
 from orchestrator.cli.output import print_json
@@ -26,8 +26,7 @@ GRACE_S = 60.0
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_set(parser)
-    add_json(parser)
+    add_set_and_json(parser)
     add_others(parser, "its owner may still need the job")
     add_option(
         parser,

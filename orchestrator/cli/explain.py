@@ -12,10 +12,10 @@ example:
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.arguments import add_set_and_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
 from orchestrator.cli.output import print_json, screen
@@ -24,11 +24,6 @@ from orchestrator.errors import ExitCode
 if TYPE_CHECKING:
     from orchestrator.evidence.explanation import Explanation
     from orchestrator.evidence.picture import SetPicture
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add_set(parser)
-    add_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -73,6 +68,6 @@ def _predicate(state: str, explanation: Explanation) -> str:
 COMMAND = Command(
     "explain",
     __doc__,
-    add_arguments,
+    add_set_and_json,
     run,
 )

@@ -19,10 +19,10 @@ example:
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_json, add_set
+from orchestrator.cli.arguments import add_set_and_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set
 from orchestrator.cli.output import print_json, print_parts
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from orchestrator.views.parts import Table
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add_set(parser)
-    add_json(parser)
 
 
 def run(args: Namespace) -> int:
@@ -100,6 +95,6 @@ def history_table(root: Path) -> Table:
 COMMAND = Command(
     "nodes",
     __doc__,
-    add_arguments,
+    add_set_and_json,
     run,
 )

@@ -425,8 +425,6 @@ def _score_parts(rehearsal: Rehearsal, output: Path | None) -> list[Part]:
 
 
 def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
-    from dataclasses import asdict
-
     from orchestrator.cli.output import print_json
     from orchestrator.evidence.picture import as_json
 
@@ -448,7 +446,7 @@ def _print_json(rehearsal: Rehearsal, output: Path | None) -> None:
             "run_times": rehearsal.source,
             "faults": [str(fault) for fault in plan.faults],
             "unused_faults": [str(fault) for fault in rehearsal.unused],
-            "timeline": [asdict(moment) for moment in rehearsal.timeline],
+            "timeline": [moment._asdict() for moment in rehearsal.timeline],
             "complete": rehearsal.complete,
             "missing_runs": list(rehearsal.missing),
             "ended_s": rehearsal.ended_s,

@@ -28,11 +28,10 @@ from orchestrator.cli.arguments import (
     add_allocation,
     add_flag,
     add_job,
-    add_json,
     add_number,
     add_option,
     add_others,
-    add_set,
+    add_set_and_json,
     add_wait,
     time_limit,
 )
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_set(parser)
-    add_json(parser)
+    add_set_and_json(parser)
     add_wait(parser)
     add_number(
         parser,

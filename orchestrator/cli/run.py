@@ -15,11 +15,11 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from orchestrator.cli import score
-from orchestrator.cli.arguments import add_request
+from orchestrator.cli.arguments import add_interval, add_request
 from orchestrator.cli.command import SCORED, Command
 from orchestrator.cli.output import note
 from orchestrator.cli.submit import submit_new
-from orchestrator.cli.watch import add_interval, come_back, watch
+from orchestrator.cli.watch import come_back, watch
 from orchestrator.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def watch_and_score(
     as_json: bool = False,
     site: str | None = None,
 ) -> int:
-    """Show a set until it ends, then its score; return the exit code of `orchestrator score`."""
+    """Show a set until it ends, then its score; return its exit code."""
     from orchestrator.cli.closing import end_lines
 
     root = run_set.layout.root

@@ -388,11 +388,13 @@ def entry_json(entry: Entry) -> dict[str, Any]:
             "name": name,
             "value": str(value),
             "rccl": name in entry.rccl_env,
-            **asdict(entry.origins[name]),
+            **entry.origins[name]._asdict(),
         }
         for name, value in entry.whole_env.items()
     ]
-    result["removed"] = [{"name": name, **asdict(origin)} for name, origin in entry.removed.items()]
+    result["removed"] = [
+        {"name": name, **origin._asdict()} for name, origin in entry.removed.items()
+    ]
     return result
 
 
@@ -454,20 +456,20 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
 
 
 def _new(args: Namespace) -> ExitCode:
-    from orchestrator.model.draft import draft_system
+    from orchestrator.model.draft import Outline, draft_system
 
-    draft = draft_system(
-        catalogue_of(args),
+    outline = Outline(
         args.name,
-        accelerator=args.accelerator,
+        args.accelerator,
         nodes=args.nodes,
-        gpus=args.gpus_per_node,
-        fabric=args.fabric,
+        gpus_per_node=args.gpus_per_node,
         workload=args.workload,
-        round_name=args.round,
         micro_batch=args.micro_batch,
         accumulation=args.accumulation,
+        fabric=args.fabric,
+        round=args.round or "",
     )
+    draft = draft_system(catalogue_of(args), outline)
     for warning in draft.warnings:
         note(f"warning: {warning}")
     if args.output is None:

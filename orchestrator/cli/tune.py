@@ -49,7 +49,8 @@ from orchestrator.views.parts import Table
 from orchestrator.words import count, local_time
 
 if TYPE_CHECKING:
-    from orchestrator.evidence.starts import AttemptStart
+    from orchestrator.evidence.attempts import Drift
+    from orchestrator.evidence.starts import AttemptStart, FactDifference
     from orchestrator.model import Site
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
@@ -417,23 +418,30 @@ def _facts(args: Namespace) -> int:
         )
     else:
         print(f"facts of {count(len(starts), 'attempt')} of {root.name}")
-        if different:
-            rows = [
-                (fact.run, fact.attempt, fact.node, fact.field, fact.value, fact.usual)
-                for fact in different
-            ]
-            header = ("run", "attempt", "node", "fact", "value", "usual")
-            print_parts([Table("Differences", header, rows, numeric=(0, 1))])
-        if drifted:
-            rows = [
-                (drift.run, drift.attempt, drift.node, drift.knob, drift.wanted, drift.found)
-                for drift in drifted
-            ]
-            header = ("run", "attempt", "node", "setting", "wanted", "found at the end")
-            print_parts([Table("Drift", header, rows, numeric=(0, 1))])
+        _print_changes(
+            "Differences",
+            ("fact", "value", "usual"),
+            [(fact, fact.field, fact.value, fact.usual) for fact in different],
+        )
+        _print_changes(
+            "Drift",
+            ("setting", "wanted", "found at the end"),
+            [(drift, drift.knob, drift.wanted, drift.found) for drift in drifted],
+        )
         if not different and not drifted:
             print("all nodes and runs are the same experiment, and no host setting drifted")
     return ExitCode.NO_SCORE if different or drifted else ExitCode.OK
+
+
+def _print_changes(
+    title: str,
+    columns: tuple[str, str, str],
+    changes: Sequence[tuple[Drift | FactDifference, str, str, str]],
+) -> None:
+    rows = [(change.run, change.attempt, change.node, *texts) for change, *texts in changes]
+    if rows:
+        header = ("run", "attempt", "node", *columns)
+        print_parts([Table(title, header, rows, numeric=(0, 1))])
 
 
 def _start_document(start: AttemptStart) -> dict[str, object]:

@@ -25,7 +25,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from orchestrator.cli.arguments import add_flag, add_json, add_option, add_set, seconds
+from orchestrator.cli.arguments import add_flag, add_interval, add_set_and_json
 from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import (
@@ -63,20 +63,9 @@ VOLATILE = ("elapsed_s", "left_s", "seconds", "silent_s", "quiet_s")
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_set(parser)
-    add_json(parser)
+    add_set_and_json(parser)
     add_interval(parser)
     add_flag(parser, "--all", "every running set, not a single one")
-
-
-def add_interval(parser: ArgumentParser) -> None:
-    add_option(
-        parser,
-        "--interval",
-        "S",
-        "seconds between two reads of the set's files (default: from the length of the runs)",
-        type=seconds,
-    )
 
 
 def run(args: Namespace) -> int:

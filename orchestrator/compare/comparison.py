@@ -124,7 +124,7 @@ class Comparison:
             "samples_ratio": self.samples_ratio,
             "within_1_percent": self.within_1_percent,
             "verdict": self.verdict,
-            "confidence": {"method": METHOD, **asdict(self.interval)} if self.interval else None,
+            "confidence": {"method": METHOD, **self.interval.named()} if self.interval else None,
             "runs_to_settle": self.runs_to_settle,
             "differences": [asdict(difference) for difference in self.differences],
             "notes": list(self.notes),

@@ -53,10 +53,10 @@ class Side:
     score: float | None
     mean: float | None
     factor: float | None
-    rate: float | None
-    samples: float | None
     times: Trimmed | None
     runs: int
+    rate: float | None = None
+    samples: float | None = None
     minutes: tuple[float, ...] = ()
     """Successful runs, in the order of their logs."""
     goal: str = ""
@@ -64,7 +64,7 @@ class Side:
     problem: str = ""
     """Why no score is valid."""
     rehearsed: bool = False
-    """True for a simulated set: no training ran."""
+    """Simulated: no training ran."""
     stand_in: bool = False
     failed: int = 0
     dropped: int = 1
@@ -97,11 +97,11 @@ def find_side(name: str, *, ruleset: str = "") -> Side | None:
 
 def _folder(directory: str, ruleset: str) -> Side:
     from orchestrator.mllog.reader import read_log
-    from orchestrator.mllog.score import score_source
+    from orchestrator.mllog.score import score_dir
     from orchestrator.mllog.source import find_source
 
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=True)
+    score = score_dir(source, ruleset=ruleset, window=True)
     counted = [run for run in score.runs if run.use == "counted"]
     settings = _logged(read_log(counted[0].path, source.inside)) if counted else {}
     return Side(
@@ -112,10 +112,10 @@ def _folder(directory: str, ruleset: str) -> Side:
         score=score.minutes,
         mean=score.olympic_mean,
         factor=score.factor,
-        rate=_rate(score),
-        samples=_samples(score),
         times=trimmed_score(score),
         runs=len(score.runs),
+        rate=_rate(score),
+        samples=_samples(score),
         minutes=tuple(
             run.minutes * scale_of(score)
             for run in _in_window(score)
@@ -253,8 +253,6 @@ def _entry(entry: PublishedResult) -> Side:
         score=entry.minutes,
         mean=entry.mean,
         factor=entry.factor,
-        rate=None,
-        samples=None,
         times=trimmed(minutes) if len(minutes) == entry.runs else None,
         runs=entry.runs,
         minutes=minutes,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.onnode.kernel.events import number
@@ -27,8 +28,7 @@ class Cache:
     after_kib: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FactDifference:
+class FactDifference(NamedTuple):
     """A fact that differs from most runs of the set. `node` is * for all nodes of the run."""
 
     field: str
@@ -39,7 +39,7 @@ class FactDifference:
     usual: str
 
     def to_json(self) -> dict[str, object]:
-        return asdict(self)
+        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True)

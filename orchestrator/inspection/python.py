@@ -7,7 +7,6 @@ import posixpath
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -206,7 +205,7 @@ def read_module(
             download = _download(node, environment)
             if download is not None:
                 unsure = download[0].endswith(PERHAPS)
-                where = replace(place, maybe=place.maybe or unsure)
+                where = place._replace(maybe=place.maybe or unsure)
                 trace.downloads.append(Download(download[0], where, download[1]))
             if (command := _command(node, place)) is not None:
                 trace.commands.append(command)
@@ -232,7 +231,7 @@ def _command(node: ast.Call, place: Place) -> PythonCommand | None:
         return None
     first = node.args[0]
     if isinstance(first, (ast.List, ast.Tuple)):
-        return PythonCommand(tuple(_literal(element) for element in first.elts), "", place)
+        return PythonCommand(tuple(_literal(element) for element in first.elts), place)
     for_shell = (
         is_system
         or name.startswith("get")
@@ -242,7 +241,7 @@ def _command(node: ast.Call, place: Place) -> PythonCommand | None:
         )
     )
     text = _literal(first)
-    return PythonCommand((), text, place) if for_shell else PythonCommand((text,), "", place)
+    return PythonCommand(text if for_shell else (text,), place)
 
 
 def _deleted(node: ast.Call) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 UNKNOWN = "\ue000"
 """In a value: a part that only the run knows."""
@@ -25,8 +25,7 @@ def lines_of(text: str) -> list[str] | None:
     return text.splitlines()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A line of a file in the image. `maybe`: only under an undecided condition."""
 
     file: str
@@ -40,8 +39,7 @@ class Place:
 Use = Literal["plain", "test", "default", "required"]
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """`required`: the program ends without the variable; `test`: a condition asks for it; `plain`:
     empty without it."""
 
@@ -52,8 +50,7 @@ class Read:
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(NamedTuple):
     """A set variable; `forced`: without looking at its former value."""
 
     name: str
@@ -62,8 +59,7 @@ class Assignment:
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """A started program. `out`, `err`: places of its output, such as `log`."""
 
     words: tuple[str, ...]
@@ -81,8 +77,7 @@ class Start:
         return shown(" ".join(self.words))
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(NamedTuple):
     """A program or script without which `start` ends. `fault`: why an existing file does not
     run."""
 
@@ -94,17 +89,15 @@ class Missing:
 PathHow = Literal["read", "written", "tested", "deleted"]
 
 
-@dataclass(frozen=True, slots=True)
-class PathUse:
-    """A use of a path, which may end in an unknown part."""
+class PathUse(NamedTuple):
+    """`path` may end in an unknown part."""
 
     path: str
     how: PathHow
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(NamedTuple):
     """`switched_off_by`: the variable that stops it."""
 
     what: str
@@ -112,28 +105,24 @@ class Download:
     switched_off_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
-    """A part of the contract that the files do not decide."""
+class Undecided(NamedTuple):
+    """An undecided part of the contract."""
 
     why: str
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class PythonText:
+class PythonText(NamedTuple):
     """A program from `python3 -c` or standard input."""
 
     text: str
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
-class PythonCommand:
-    """A program started by Python; `text` is for a shell."""
+class PythonCommand(NamedTuple):
+    """A program started by Python: its words, or a text for a shell."""
 
-    words: tuple[str, ...]
-    text: str
+    program: tuple[str, ...] | str
     place: Place
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, programs
@@ -91,17 +90,18 @@ class ScriptWalk:
             self._maybe += command.place.maybe
             try:
                 with self.at_line(command.place.line), self.guard():
-                    if command.text:
-                        self.statements(parse(command.text), shell)
+                    if isinstance(command.program, str):
+                        self.statements(parse(command.program), shell)
                     else:
-                        programs.run(self, shell, list(command.words), command.place)
+                        programs.run(self, shell, list(command.program), command.place)
             except Flow:
                 pass
             finally:
                 self._maybe -= command.place.maybe
         for at, missing in enumerate(self.trace.missing[known:], known):
-            place = replace(missing.start.place, maybe=True)
-            self.trace.missing[at] = replace(missing, start=replace(missing.start, place=place))
+            start = missing.start
+            start = start._replace(place=start.place._replace(maybe=True))
+            self.trace.missing[at] = missing._replace(start=start)
 
     def _shell(self, script: str, source: str = "") -> ShellState:
         path = self.tree.config.environment.get("PATH") or LIBRARY_PATH

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.frozen import Frozen
 from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import dropped_per_side, kept
 from orchestrator.mllog.rules import data
@@ -34,42 +35,27 @@ EXACT, BETWEEN = "RCP found", "RCP Interpolation"
 BELOW_ALL = "RCP not found but slower convergence on smaller batch size"
 
 
-class Point:
+class Point(Frozen):
     """A reference convergence point, tabulated or interpolated. `limit` is the smallest acceptable
     mean."""
 
-    __slots__ = ("batch_size", "limit", "mean", "stdev")
-
-    def __init__(self, batch_size: float, mean: float, stdev: float, limit: float) -> None:
-        self.batch_size = batch_size
-        self.mean = mean
-        self.stdev = stdev
-        self.limit = limit
+    batch_size: float
+    mean: float
+    stdev: float
+    limit: float
 
 
-class RcpResult:
+class RcpResult(Frozen):
     """Outcome of the test. `point`: the set's reference; `factor`: of normalisation, for a passing
     set; `refused`: the referee ends with a traceback; `converged`: all counted runs did."""
 
-    __slots__ = ("converged", "factor", "message", "passed", "point", "refused", "submission_mean")
-
-    def __init__(
-        self,
-        passed: bool,
-        message: str,
-        point: Point | None = None,
-        submission_mean: float | None = None,
-        factor: float = 1.0,
-        refused: bool = False,
-        converged: bool = True,
-    ) -> None:
-        self.passed = passed
-        self.message = message
-        self.point = point
-        self.submission_mean = submission_mean
-        self.factor = factor
-        self.refused = refused
-        self.converged = converged
+    passed: bool
+    message: str
+    point: Point | None = None
+    submission_mean: float | None = None
+    factor: float = 1.0
+    refused: bool = False
+    converged: bool = True
 
     @property
     def shown_mean(self) -> float | None:
@@ -189,7 +175,7 @@ class RcpTable:
             return RcpResult(False, message)
         result = self._compare(point, samples, message)
         if not result.passed and message == BELOW_ALL:
-            result.message = _missing(batch_size)
+            return result.replace(message=_missing(batch_size))
         return result
 
     def point(self, batch_size: Any) -> tuple[Point | None, str]:

@@ -69,17 +69,9 @@ class RunScore(Frozen):
         return self.compliant and self.minutes is not None and math.isfinite(self.minutes)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "minutes": self.minutes,
-            "samples": self.samples,
-            "status": self.status,
-            "seed": self.seed,
-            "converged": self.converged,
-            "compliant": self.compliant,
-            "use": self.use,
-            "findings": [finding.to_json() for finding in self.findings],
-        }
+        names = ("file", "minutes", "samples", "status", "seed", "converged", "compliant", "use")
+        findings = [finding.to_json() for finding in self.findings]
+        return {**self.named(*names), "findings": findings}
 
 
 class Score(Frozen):

@@ -22,38 +22,25 @@ from orchestrator.mllog.shipped import OWN, ROUNDS
 from orchestrator.mllog.slowness import explain
 from orchestrator.mllog.source import RunFile, Source, find_source
 
-__all__ = ["RunScore", "Score", "read_logs", "score_dir", "score_run", "score_runs", "score_source"]
+__all__ = ["RunScore", "Score", "read_logs", "score_dir", "score_run", "score_runs"]
 
 
 def score_dir(
-    directory: str,
+    directory: str | Source,
     *,
     ruleset: str = "",
     window: bool = False,
     minutes_left: float | None = None,
     own_rules: OwnRules | None = None,
 ) -> Score:
-    """Score a set by the rules of `ruleset` (guessed if empty), or by a workload's `own_rules`.
+    """Score a set, or its logs found already, by the rules of `ruleset` (guessed if empty) or a
+    workload's `own_rules`.
 
     `ruleset` "own" takes the workload's own rules from the set. `window` applies the median-window
     rule to a folder with too many runs (a set folder always gets it); `minutes_left` is the
     remaining time of an unfinished set. Raises InputError.
     """
-    source = find_source(directory)
-    return score_source(
-        source, ruleset=ruleset, window=window, minutes_left=minutes_left, own_rules=own_rules
-    )
-
-
-def score_source(
-    source: Source,
-    *,
-    ruleset: str = "",
-    window: bool = False,
-    minutes_left: float | None = None,
-    own_rules: OwnRules | None = None,
-) -> Score:
-    """Score as `score_dir` does, for logs already found."""
+    source = directory if isinstance(directory, Source) else find_source(directory)
     logs = read_logs(source)
     round_rules, why = (own_rules, "--workload") if own_rules else _rules(ruleset, source, logs)
     runs = [score_run(run, log, round_rules) for run, log in logs]

@@ -1,7 +1,7 @@
 """Causes of a slow set: its samples or its time per sample, a run, an evaluation, a pause.
 
-A finding is a dictionary with `kind`, `text` and its numbers. Below the thresholds nothing is
-reported: a sound set gets two lines, its convergence and its throughput.
+Below the thresholds nothing is reported: a sound set gets two lines, its convergence and its
+throughput.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SLOW_INIT = 1.5
 
 
 def explain(score: Score) -> list[dict[str, Any]]:
-    """Return findings about the time of a set, weightiest kind first."""
+    """Return findings, weightiest kind first."""
     runs = [run for run in score.runs if positive(run.minutes) and run.converged]
     if not runs:
         return []
@@ -43,6 +43,10 @@ def explain(score: Score) -> list[dict[str, Any]]:
         *_gaps(runs),
         *_initialisation(runs),
     ]
+
+
+def _finding(kind: str, text: str, **numbers: Any) -> dict[str, Any]:
+    return {"kind": kind, **numbers, "text": text}
 
 
 def _convergence(score: Score) -> list[dict[str, Any]]:
@@ -84,38 +88,19 @@ def _rates(runs: list[RunScore]) -> list[dict[str, Any]]:
     if not rates:
         return []
     middle = median(list(rates.values()))
-    slow: list[dict[str, Any]] = [
-        {
-            "kind": "throughput",
-            "samples_per_second": middle,
-            "runs": rates,
-            "text": f"throughput: {rate(middle)} samples/s in the median run, evaluations included",
-        }
-    ]
+    text = f"throughput: {rate(middle)} samples/s in the median run, evaluations included"
+    slow = [_finding("throughput", text, samples_per_second=middle, runs=rates)]
     for name, value in sorted(rates.items(), key=lambda item: item[1]):
-        if middle / value >= SLOW_RUN:
-            slow.append(
-                {
-                    "kind": "slow_run",
-                    "run": name,
-                    "ratio": middle / value,
-                    "text": (
-                        f"{name}: {middle / value - 1:.1%} slower per sample than the median run"
-                    ),
-                }
-            )
+        ratio = middle / value
+        if ratio >= SLOW_RUN:
+            text = f"{name}: {ratio - 1:.1%} slower per sample than the median run"
+            slow.append(_finding("slow_run", text, run=name, ratio=ratio))
     counts = {run.file: count for run in runs if (count := positive(run.samples))}
     longest = max(counts, key=counts.__getitem__)
     times = counts[longest] / median(counts.values())
     if times > 1.1:
-        slow.append(
-            {
-                "kind": "slow_convergence",
-                "run": longest,
-                "ratio": times,
-                "text": f"{longest}: needed {times:.2f} x the samples of the median run",
-            }
-        )
+        text = f"{longest}: needed {times:.2f} x the samples of the median run"
+        slow.append(_finding("slow_convergence", text, run=longest, ratio=times))
     return slow
 
 
@@ -134,18 +119,21 @@ def _intervals(runs: list[RunScore]) -> list[dict[str, Any]]:
             continue
         usual = median([stretch[0] for stretch in stretches])
         slow, samples, minutes = max(stretches)
-        if slow / usual >= SLOW_INTERVAL and 60 * minutes >= SHORTEST_S:
+        ratio = slow / usual
+        if ratio >= SLOW_INTERVAL and 60 * minutes >= SHORTEST_S:
+            text = (
+                f"{run.file}: the stretch up to {samples} samples took {ratio:.2f} x "
+                f"the usual time ({duration(60 * minutes)})"
+            )
             findings.append(
-                {
-                    "kind": "slow_interval",
-                    "run": run.file,
-                    "samples": samples,
-                    "ratio": slow / usual,
-                    "minutes": minutes,
-                    "text": f"{run.file}: the stretch up to {samples} samples took "
-                    f"{slow / usual:.2f} x "
-                    f"the usual time ({duration(60 * minutes)})",
-                }
+                _finding(
+                    "slow_interval",
+                    text,
+                    run=run.file,
+                    samples=samples,
+                    ratio=ratio,
+                    minutes=minutes,
+                )
             )
     return sorted(findings, key=lambda item: -item["ratio"])[:5]
 
@@ -170,25 +158,15 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
     if not gaps:
         return []
     usual = median([gap for gap, _, _ in gaps])
-    slow: list[dict[str, Any]] = [
-        {
-            "kind": "gaps",
-            "median_minutes": usual,
-            "text": f"between runs: {duration(60 * usual)} in the median "
-            "(container, caches, initialisation; not part of the score)",
-        }
-    ]
+    text = (
+        f"between runs: {duration(60 * usual)} in the median "
+        "(container, caches, initialisation; not part of the score)"
+    )
+    slow = [_finding("gaps", text, median_minutes=usual)]
     for gap, earlier, later in gaps:
         if gap > LONG_GAP_MINUTES and gap > LONG_GAP * usual:
-            slow.append(
-                {
-                    "kind": "long_gap",
-                    "after": earlier,
-                    "before": later,
-                    "minutes": gap,
-                    "text": f"{duration(60 * gap)} between {earlier} and {later}",
-                }
-            )
+            text = f"{duration(60 * gap)} between {earlier} and {later}"
+            slow.append(_finding("long_gap", text, after=earlier, before=later, minutes=gap))
     return slow
 
 
@@ -201,22 +179,10 @@ def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
     if not times:
         return []
     usual = median(list(times.values()))
-    slow: list[dict[str, Any]] = [
-        {
-            "kind": "initialisation",
-            "median_minutes": usual,
-            "runs": times,
-            "text": f"initialisation: {duration(60 * usual)} in the median (not part of the score)",
-        }
-    ]
+    text = f"initialisation: {duration(60 * usual)} in the median (not part of the score)"
+    slow = [_finding("initialisation", text, median_minutes=usual, runs=times)]
     for name, minutes in times.items():
         if usual > 0 and minutes / usual >= SLOW_INIT and minutes - usual > 1:
-            slow.append(
-                {
-                    "kind": "slow_initialisation",
-                    "run": name,
-                    "minutes": minutes,
-                    "text": f"{name}: initialisation took {duration(60 * minutes)}",
-                }
-            )
+            text = f"{name}: initialisation took {duration(60 * minutes)}"
+            slow.append(_finding("slow_initialisation", text, run=name, minutes=minutes))
     return slow

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.frozen import Frozen
 from orchestrator.mllog.olympic import kept
 from orchestrator.mllog.student import cdf, quantile
 
@@ -25,8 +25,7 @@ MOST_RUNS = 1000
 """Additional runs considered to settle a comparison."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(Frozen):
     """A trimmed mean of `kept` values with its squared standard error."""
 
     mean: float
@@ -81,8 +80,7 @@ def trimmed_score(score: Score) -> Trimmed | None:
     return trimmed(good, len(runs) - len(good), score.dropped)
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Frozen):
     """The ratio b/a of two trimmed means: its 95 % interval, and the chance `p` of such a
     difference between equal sides."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.catalogue import Catalogue
@@ -15,26 +15,46 @@ from orchestrator.model.shared_documents import Accelerator
 
 _TEXT = """\
 # {title}. Every key, with its accepted values: docs/descriptors.md. Check it with
-#     orchestrator validate {name}.yaml
+#     orchestrator validate {of.name}.yaml
 kind: system
-name: {name}                # the file's name; a shape in it is that of nodes and GPUs
+name: {of.name}                # the file's name; a shape in it is that of nodes and GPUs
 title: {title_quoted}
-accelerator: {accelerator}              # of systems/shared/accelerators.yaml, or a mapping
-nodes: {nodes}
-gpus_per_node: {gpus}
+accelerator: {of.accelerator}              # of systems/shared/accelerators.yaml, or a mapping
+nodes: {of.nodes}
+gpus_per_node: {of.gpus_per_node}
 fabric: {fabric}                # {fabric_from}; names of interfaces belong into the site file
 workloads:
-  {workload}:
-    "{round}":
+  {of.workload}:
+    "{of.round}":
       note: {note}
-      micro_batch: {micro_batch}           # samples per GPU and step
+      micro_batch: {of.micro_batch}           # samples per GPU and step
       # micro batch x GPUs x accumulation / (tensor x pipeline x context parallel):
-      global_batch: {global_batch}
-      accumulation: {accumulation}
+      global_batch: {of.global_batch}
+      accumulation: {of.accumulation}
       # minutes_per_run: {minutes}       # time limit: (NEXP + 1) x (minutes_per_run + 5)
-      # only differences from workloads/{workload}.yaml; values in quotes, null removes:
+      # only differences from workloads/{of.workload}.yaml; values in quotes, null removes:
       env:
 {env}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """The shape of a new system. `fabric` None: as the nearest multi-node system; `round` "": the
+    newest."""
+
+    name: str
+    accelerator: str
+    nodes: int
+    gpus_per_node: int
+    workload: str
+    micro_batch: int
+    accumulation: int
+    fabric: str | None = None
+    round: str = ""
+
+    @property
+    def global_batch(self) -> int:
+        return self.nodes * self.gpus_per_node * self.micro_batch * self.accumulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,62 +72,34 @@ class _Layer:
     stopgap: bool = False
 
 
-def draft_system(
-    catalogue: Catalogue,
-    name: str,
-    *,
-    accelerator: str,
-    nodes: int,
-    gpus: int,
-    fabric: str | None,
-    workload: str,
-    round_name: str | None,
-    micro_batch: int,
-    accumulation: int,
-) -> Draft:
-    """Return a new descriptor for `name`, with the source of each value.
+def draft_system(catalogue: Catalogue, outline: Outline) -> Draft:
+    """Return a new descriptor, with the source of each value.
 
     Values for the global batch come from a published system with the same GPU and batch, else from
     the batch's reference convergence point; other variables from the same GPU's system with the
-    nearest number of nodes. `fabric` None: as the nearest multi-node system. Raises UsageError for
-    an invalid name, or an unknown workload, round, GPU or fabric.
+    nearest number of nodes. Raises UsageError for invalid and unknown names.
     """
-    if not NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a name; accepted: letters, digits, '.', '_' and '-'")
-    _, workload_document = catalogue.workload(workload)
-    chosen = round_name or newest(workload_document.rounds)
-    if chosen not in workload_document.rounds:
-        has = ", ".join(sorted(workload_document.rounds, key=round_order))
-        raise UsageError(f"{workload} has no round {chosen}; it has: {has}")
-    _known(catalogue, "accelerator", accelerator)
-    fabric_name, fabric_from = _fabric(catalogue, accelerator, nodes, workload, fabric)
-    batch = nodes * gpus * micro_batch * accumulation
-    rules = workload_document.rounds[chosen]
-    schedule = _schedule(catalogue, accelerator, workload, chosen, rules, batch)
-    others = _nearest(
-        catalogue,
-        accelerator,
-        nodes,
-        workload,
-        chosen,
-        rules,
-        "all other" if schedule.env else "all",
-    )
-    title = f"{nodes} x {gpus} {accelerator}"
+    if not NAME.fullmatch(outline.name):
+        raise UsageError(
+            f"{outline.name!r} is not a name; accepted: letters, digits, '.', '_' and '-'"
+        )
+    rounds = catalogue.workload(outline.workload)[1].rounds
+    outline = replace(outline, round=outline.round or newest(rounds))
+    if outline.round not in rounds:
+        has = ", ".join(sorted(rounds, key=round_order))
+        raise UsageError(f"{outline.workload} has no round {outline.round}; it has: {has}")
+    _known(catalogue, "accelerator", outline.accelerator)
+    fabric, fabric_from = _fabric(catalogue, outline)
+    rules = rounds[outline.round]
+    schedule = _schedule(catalogue, outline, rules)
+    others = _nearest(catalogue, outline, rules, "all other" if schedule.env else "all")
+    title = f"{outline.nodes} x {outline.gpus_per_node} {outline.accelerator}"
     text = _TEXT.format(
+        of=outline,
         title=title,
         title_quoted=json.dumps(title),
-        name=name,
-        accelerator=accelerator,
-        nodes=nodes,
-        gpus=gpus,
-        fabric=fabric_name,
+        fabric=fabric,
         fabric_from=fabric_from,
-        workload=workload,
-        round=chosen,
-        micro_batch=micro_batch,
-        accumulation=accumulation,
-        global_batch=batch,
         minutes=rules.minutes_per_run,
         note=json.dumps("; ".join(layer.note for layer in (schedule, others) if layer.note)),
         env="\n".join(_lines(schedule, others)) + "\n",
@@ -128,12 +120,11 @@ def _known(catalogue: Catalogue, kind: str, name: str) -> None:
         )
 
 
-def _fabric(
-    catalogue: Catalogue, accelerator: str, nodes: int, workload: str, given: str | None
-) -> tuple[str, str]:
-    if given is not None:
-        _known(catalogue, "fabric", given)
-        return given, "from systems/shared/fabrics.yaml"
+def _fabric(catalogue: Catalogue, outline: Outline) -> tuple[str, str]:
+    accelerator, nodes = outline.accelerator, outline.nodes
+    if outline.fabric is not None:
+        _known(catalogue, "fabric", outline.fabric)
+        return outline.fabric, "from systems/shared/fabrics.yaml"
     if nodes == 1 or not catalogue.fact("accelerators", accelerator).gfx:
         return (
             "none",
@@ -152,26 +143,23 @@ def _fabric(
             hint=f"--fabric NAME; there are: {there}",
         )
     best = min(
-        like, key=lambda system: (workload not in system.workloads, *_distance(system, nodes))
+        like,
+        key=lambda system: (outline.workload not in system.workloads, *_distance(system, nodes)),
     )
     return str(best.fabric), f"taken over from {best.name}"
 
 
-def _schedule(
-    catalogue: Catalogue,
-    accelerator: str,
-    workload: str,
-    round_name: str,
-    rules: WorkloadRound,
-    batch: int,
-) -> _Layer:
+def _schedule(catalogue: Catalogue, outline: Outline, rules: WorkloadRound) -> _Layer:
+    batch = outline.global_batch
     names = list(dict.fromkeys(name for env in rules.reference.values() for name in env))
     if not names:
         return _Layer({}, "")
     names_text = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-    for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name):
+    for system, part in _parts(catalogue, outline):
         if part.global_batch == batch and part.env_from != "assumed":
-            entry = load_entry(system.name, workload, round=round_name, systems_dirs=catalogue.dirs)
+            entry = load_entry(
+                system.name, outline.workload, round=outline.round, systems_dirs=catalogue.dirs
+            )
             values = {name: str(entry.env[name]) for name in names if name in entry.env}
             return _Layer(
                 values, f"{names_text} as {system.name} has them for global batch {batch}"
@@ -191,34 +179,29 @@ def _schedule(
     return _Layer(_plain(rules.reference[near]), note, stopgap=True)
 
 
-def _nearest(
-    catalogue: Catalogue,
-    accelerator: str,
-    nodes: int,
-    workload: str,
-    round_name: str,
-    rules: WorkloadRound,
-    which: str,
-) -> _Layer:
+def _nearest(catalogue: Catalogue, outline: Outline, rules: WorkloadRound, which: str) -> _Layer:
     """`which` names the variables."""
     candidates = [
         (system, part)
-        for system, part in _parts(_of_gpu(catalogue, accelerator), workload, round_name)
+        for system, part in _parts(catalogue, outline)
         if not (part.whole_env or part.stack or part.image)
     ]
     if not candidates:
         return _Layer(
-            {}, f"nobody published it on {accelerator}: {which} variables are those of the workload"
+            {},
+            f"nobody published it on {outline.accelerator}: {which} variables are those of the "
+            "workload",
         )
     best, _ = min(
         candidates,
         key=lambda candidate: (
-            abs(candidate[0].nodes - nodes),
+            abs(candidate[0].nodes - outline.nodes),
             candidate[1].submitter != "AMD",
             *_rank(candidate[0]),
         ),
     )
-    raw = catalogue.system(best.name)[0].data["workloads"][workload][round_name].get("env", {})
+    workloads = catalogue.system(best.name)[0].data["workloads"]
+    raw = workloads[outline.workload][outline.round].get("env", {})
     left = {name for env in rules.reference.values() for name in env}
     env = {
         name: value
@@ -236,14 +219,12 @@ def _of_gpu(catalogue: Catalogue, accelerator: str) -> list[System]:
     return [system for system in catalogue.systems() if gpu(system) == accelerator]
 
 
-def _parts(
-    systems: Iterable[System], workload: str, round_name: str
-) -> list[tuple[System, SystemRound]]:
-    """Sort parts: with results first, then AMD's."""
+def _parts(catalogue: Catalogue, outline: Outline) -> list[tuple[System, SystemRound]]:
+    """Return the round of each system: with results first, then AMD's."""
     parts = [
-        (system, system.workloads[workload][round_name])
-        for system in systems
-        if round_name in system.workloads.get(workload, {})
+        (system, system.workloads[outline.workload][outline.round])
+        for system in _of_gpu(catalogue, outline.accelerator)
+        if outline.round in system.workloads.get(outline.workload, {})
     ]
     return sorted(
         parts,

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from orchestrator.model.values import EnvValue, Text
 
@@ -42,8 +42,7 @@ class NamedWarning(str):
         return member
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """`line` is 0 for the command line; `source` is the published source."""
 
     layer: str

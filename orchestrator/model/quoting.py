@@ -76,3 +76,13 @@ def name(value: object) -> Shell:
     if not NAME.fullmatch(text):
         raise RenderError(f"not a variable name: {text!r}")
     return Shell(text)
+
+
+FILTERS = {
+    "q": quote,
+    "qlist": quote_list,
+    "env_value": env_value,
+    "sbatch": sbatch_value,
+    "comment": comment,
+    "name": name,
+}

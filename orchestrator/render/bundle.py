@@ -107,14 +107,7 @@ def _environment(templates: Path) -> Environment:
         keep_trailing_newline=True,
         finalize=quoting.only_quoted,
     )
-    made.filters.update(
-        q=quoting.quote,
-        qlist=quoting.quote_list,
-        env_value=quoting.env_value,
-        sbatch=quoting.sbatch_value,
-        comment=quoting.comment,
-        name=quoting.name,
-    )
+    made.filters |= quoting.FILTERS
     return made
 
 

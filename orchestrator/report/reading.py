@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.mllog.numbers import finite
-from orchestrator.mllog.score import score_source
+from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.slowness import pauses
 from orchestrator.mllog.source import file_names, find_source
 from orchestrator.mllog.trimmed import scale_of, trimmed_score
@@ -31,7 +31,7 @@ def read_report(
     """Read the set or folder of results at `directory`. Raises InputError as `orchestrator score`
     does."""
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=window, own_rules=own_rules)
+    score = score_dir(source, ruleset=ruleset, window=window, own_rules=own_rules)
     target, metric, smaller = _target(source, score)
     labels = run_labels(score.runs)
     return Report(

@@ -137,12 +137,4 @@ def unknown(answer: Answer, action: str, *, hint: str = "ask again later") -> Sc
 
 
 def _failure(kind: type[E], answer: Answer, action: str, hint: str, fix: Fix | None = None) -> E:
-    return kind(
-        f"{action}: {answer.complaint}",
-        argv=answer.argv,
-        returncode=answer.returncode,
-        stdout=answer.stdout,
-        stderr=answer.stderr,
-        hint=hint,
-        fix=fix,
-    )
+    return kind(f"{action}: {answer.complaint}", **vars(answer), hint=hint, fix=fix)

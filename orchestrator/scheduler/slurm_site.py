@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from orchestrator.errors import SchedulerError
 from orchestrator.scheduler.command import Answer, ask, refused, unknown
@@ -15,8 +15,7 @@ from orchestrator.words import count, duration
 _GPUS = re.compile(r"(?:^|,)gpu:(?:[^:,()]+:)?(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(NamedTuple):
     """`limit`: the longest job in Slurm's words; `gpus`: of a node by GRES (0: undeclared)."""
 
     name: str
@@ -72,7 +71,7 @@ def _partitions(answer: Answer) -> list[Partition]:
         # A line for each kind of node.
         before = partitions.get(name)
         partitions[name] = (
-            replace(before, nodes=before.nodes + partition.nodes, gpus=max(before.gpus, gpus))
+            before._replace(nodes=before.nodes + partition.nodes, gpus=max(before.gpus, gpus))
             if before
             else partition
         )

@@ -34,7 +34,9 @@ class MeasuringAgent(Agent):
     def _can_measure(self) -> None:
         if text := self.container.missing_image or self.container.start():
             return self.fail("container", text)
-        self.say("deep-ready", self._settings.gpus_per_node, 0, f"{self.name}.cluster", 29_600, "")
+        self.say(
+            "deep-ready", self.post.settings.gpus_per_node, 0, f"{self.name}.cluster", 29_600, ""
+        )
 
     def hear(self, message: Mapping[str, Any]) -> None:
         self.watch.reset()
@@ -61,7 +63,7 @@ class MeasuringAgent(Agent):
 
     def _mbps(self, group: list[str]) -> int:
         """Return MB/s: a ring is as fast as its slowest member."""
-        search = Search(list(self._machines), self._settings)
+        search = Search(list(self._machines), self.post.settings)
         usual = search.reference()[0] or UNKNOWN_MBPS
         return max(
             1,

@@ -88,7 +88,7 @@ class TrainingRun:
     """One run on one node, from `prepare` to its record."""
 
     def __init__(self, agent: RunOwner, request: RunRequest) -> None:
-        self.agent, self._request = agent, request
+        self.agent, self.request = agent, request
         self.id, self.seed = request.id, request.seed
         self.rank = request.nodes.index(agent.name)
         post, engine = agent.post, agent.post.process.engine
@@ -99,18 +99,6 @@ class TrainingRun:
         """`deaf`: it ignores TERM. `doing`: in the evidence of a hang."""
         self.start_ms = self.end_ms = agent.wall_ms()
         self._timers: list[Timer] = []
-
-    @property
-    def number(self) -> int:
-        return self._request.run
-
-    @property
-    def attempt(self) -> int:
-        return self._request.attempt
-
-    @property
-    def nodes(self) -> list[str]:
-        return self._request.nodes
 
     def offer(self) -> bool:
         """Create the log. On False the agent leaves."""
@@ -197,7 +185,7 @@ class TrainingRun:
         record = NodeRunRecord(
             agent.name, self.rank, code, self.start_ms, self.end_ms, inside=contents
         )
-        path = agent.post.layout.node_state(self.number, self.attempt, self.rank)
+        path = agent.post.layout.node_state(self.request.run, self.request.attempt, self.rank)
         try:
             write(record, path, sync=False, files=agent.post.files)
         except OSError as error:

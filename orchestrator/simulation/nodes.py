@@ -13,7 +13,6 @@ from orchestrator.onnode.agent.launch import RunRequest
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 from orchestrator.onnode.kernel.events import UNIT
-from orchestrator.onnode.kernel.settings import Settings
 from orchestrator.simulation.agent_parts import AgentPost, Departure, OrderQueue, SimContainer
 from orchestrator.simulation.engine import Timer
 from orchestrator.simulation.machine import NodeCondition, Span
@@ -45,10 +44,6 @@ class Agent:
     @property
     def name(self) -> str:
         return self.machine.name
-
-    @property
-    def _settings(self) -> Settings:
-        return self.post.settings
 
     def _soon(self, span: Span, action: Callable[[], object]) -> Timer:
         seconds = self.process.engine.between(*span) * self.machine.slow
@@ -88,15 +83,15 @@ class Agent:
             self.post.files.make_folder(folder, parents=True, exist_ok=True)
         except OSError as error:
             return self.fail("storage", f"cannot write to {folder}: {error.strerror}")
-        if self.container.missing_image and self._settings.pull == "missing":
+        if self.container.missing_image and self.post.settings.pull == "missing":
             self.say("lacks")
             self._orders.await_only("pull")
             return self._serve()
         self._look()
 
     def _look(self) -> None:
-        if self._settings.preflight_run == 1:
-            for name in self._settings.preflight_skip:
+        if self.post.settings.preflight_run == 1:
+            for name in self.post.settings.preflight_skip:
                 self.say("check", name, "skip", 0, "switched off (preflight.skip)", "")
             self._next(self.post.pace.checks, self._check)
         else:
@@ -112,9 +107,9 @@ class Agent:
 
     def _check(self) -> None:
         for name in NAMES:
-            if name not in self._settings.preflight_skip:
+            if name not in self.post.settings.preflight_skip:
                 text = self._problem(name)
-                bad = "warn" if name in self._settings.preflight_warn else "fail"
+                bad = "warn" if name in self.post.settings.preflight_warn else "fail"
                 self.say("check", name, bad if text else "pass", 10, text or "as it should be", "")
         self.say("same", "data=1 file, 10 bytes")
         self.say("checked", self.wall_ms())
@@ -170,7 +165,7 @@ class Agent:
             return self.fail("tunables", f"tunables: {text}")
         if text := self.container.start():
             return self.fail("container", f"the container ended at once: {text}")
-        if self._settings.nnodes > 1:
+        if self.post.settings.nnodes > 1:
             self.say("host", f"{self.name}.cluster", "")
         self._send_facts()
         self.container.note_contents()
@@ -218,7 +213,7 @@ class Agent:
 
     def _pulled(self) -> None:
         if text := self.machine.condition.failing.get("pull", ""):
-            return self.fail("image", f"cannot pull {self._settings.cont}: {text}")
+            return self.fail("image", f"cannot pull {self.post.settings.cont}: {text}")
         self.machine.change(image=NodeCondition.image)
         self.say("pulled", NodeCondition.image)
         self._look()
@@ -272,7 +267,7 @@ class Agent:
 
     def _send_evidence(self, run: TrainingRun) -> None:
         """Send it, even after the run's end."""
-        path = self.post.layout.hang(run.number, run.attempt, self.name)
+        path = self.post.layout.hang(run.request.run, run.request.attempt, self.name)
         try:
             self.post.files.make_folder(path.parent, parents=True, exist_ok=True)
             self.post.files.write(path, f"{self.name}: {run.doing}\n".encode())
@@ -347,6 +342,6 @@ class Agent:
             self._running.remove(self)
         engine, tuned_by, owner = self.process.engine, self.machine.tuned_by, self.container.owner
         engine.after(0.5, self.container.remove)
-        engine.after(float(self._settings.orch_lease_s), lambda: tuned_by.discard(owner))
+        engine.after(float(self.post.settings.orch_lease_s), lambda: tuned_by.discard(owner))
         if not self._departure.over:
             self.post.gone(self.name, "Killed")

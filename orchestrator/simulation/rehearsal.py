@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import UsageError
 from orchestrator.evidence.sets import SetEvidence
@@ -48,8 +48,7 @@ class RehearsalPlan:
     """Of a usual run; None: as published."""
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """An event, `at_s` seconds after the submission."""
 
     at_s: float

@@ -60,7 +60,7 @@ class SetTrainings:
             )
         if run.seed not in self._scripts:
             self._scripts[run.seed] = self._script(run)
-            for action in self._starts.pop(run.number, ()):
+            for action in self._starts.pop(run.request.run, ()):
                 action(self._scripts[run.seed].seconds)
         script = self._scripts[run.seed]
         logs = run.rank == min(self._logs_on, post.settings.nnodes - 1)
@@ -72,6 +72,6 @@ class SetTrainings:
             seed=run.seed,
             start_ms=run.start_ms,
             chance=random.Random(f"{self._engine.seed}/{run.seed}"),
-            misses=run.number in self._misses,
-            pace=max(self._machines[node].slow for node in run.nodes),
+            misses=run.request.run in self._misses,
+            pace=max(self._machines[node].slow for node in run.request.nodes),
         )

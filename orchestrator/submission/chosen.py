@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.errors import InputError
 from orchestrator.evidence.ledger import head_of, verify
 from orchestrator.mllog.blocks import open_log
-from orchestrator.mllog.score import score_source
+from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.shipped import OWN
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
@@ -114,7 +114,7 @@ def _why(run: RunScore, used: dict[str, int], score: Score) -> str:
 def choose(directory: str, *, ruleset: str = "") -> Chosen:
     """Score a set and select its runs. Raises InputError for unusable logs."""
     source = find_source(directory)
-    score = score_source(source, ruleset=ruleset, window=True)
+    score = score_dir(source, ruleset=ruleset, window=True)
     root = Path(source.directory)
     has_own_rules = OWN in (score.ruleset, source.described.get("ruleset"))
     has_ledger = source.is_set and (root / NAME).exists()

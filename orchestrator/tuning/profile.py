@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.resources import data_dir, user_path
@@ -19,8 +19,7 @@ CPUS = "/sys/devices/system/cpu/cpu[0-9]*"
 FOLDER = "systems/host_settings"
 
 
-@dataclass(frozen=True, slots=True)
-class HostSetting:
+class HostSetting(NamedTuple):
     """`wanted` joins accepted values with `|`."""
 
     name: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 COLUMNS = ("knob", "wanted", "before", "after", "result", "need", "action", "time_ms", "target")
 RESULTS = frozenset({"ok", "failed", "unsupported", "change"})
 
 
-@dataclass(frozen=True, slots=True)
-class SettingRow:
+class SettingRow(NamedTuple):
     """`result` is ok, failed, unsupported, or change (`apply` would set it)."""
 
     knob: str
@@ -28,7 +28,7 @@ class SettingRow:
         return self.result == "failed" and self.need == "required"
 
     def to_json(self) -> dict[str, object]:
-        return asdict(self)
+        return self._asdict()
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,12 +157,7 @@ class Step(Frozen):
     unit: str = ""
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "title": self.title,
-            "lines": self.lines,
-            "value": self.value,
-            "unit": self.unit,
-        }
+        return self.named()
 
 
 class Steps(Frozen):

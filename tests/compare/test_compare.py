@@ -382,7 +382,7 @@ def test_how_many_runs_would_settle_it(both: bool) -> None:
     times = [10 + step / 50 for step in range(10)]
     a, b = trimmed(times), trimmed([one * 1.001 for one in times])
     assert a is not None and b is not None
-    a = a if both else replace(a, error2=a.error2 / 50)  # a side that has said all it can
+    a = a if both else a.replace(error2=a.error2 / 50)  # a side that has said all it can
     needed = runs_to_settle(a, b, 0.005, both=both)
     assert needed is not None and needed > 0
     # The mean of so many runs with the same spread: n values drawn evenly from the same range.
@@ -390,7 +390,7 @@ def test_how_many_runs_would_settle_it(both: bool) -> None:
     more = trimmed([1.001 * (10 + 0.18 * step / (count - 1)) for step in range(count)])
     assert more is not None and more.error2 == pytest.approx(b.error2 * (10 / count), rel=0.25)
     assert runs_to_settle(a, a, 0.5, both=both) == 0
-    assert runs_to_settle(replace(a, error2=4.0), b, 0.01, both=False) is None
+    assert runs_to_settle(a.replace(error2=4.0), b, 0.01, both=False) is None
 
 
 def test_a_comparison_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

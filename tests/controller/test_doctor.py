@@ -646,9 +646,9 @@ def test_an_unset_folder_is_one_problem_of_this_host_and_its_nodes(
 def test_the_time_limit_of_a_partition_is_said_as_a_person_would() -> None:
     known = Partition("batch", True, True, "infinite", 8, 8)
     assert known.description == "8 nodes with 8 GPUs each (GRES), no time limit"
-    short = replace(known, limit="1-12:00:00", nodes=1, gpus=0)
+    short = known._replace(limit="1-12:00:00", nodes=1, gpus=0)
     assert short.description == "1 node with no GPUs (GRES), jobs of up to 1d12h"
-    assert replace(known, limit="odd").description.endswith("jobs of up to odd")
+    assert known._replace(limit="odd").description.endswith("jobs of up to odd")
 
 
 def test_submit_learns_which_nodes_have_the_image(

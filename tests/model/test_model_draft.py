@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import UsageError
 from orchestrator.model import Catalogue, Entry, load_entry
-from orchestrator.model.draft import Draft, draft_system
+from orchestrator.model.draft import Draft, Outline, draft_system
 from orchestrator.model.validation import validate_file
 
 CATALOGUE = Catalogue()
@@ -27,18 +27,18 @@ def draft(
     fabric: str | None = None,
     round_name: str | None = None,
 ) -> Draft:
-    return draft_system(
-        CATALOGUE,
+    outline = Outline(
         name,
-        accelerator=accelerator,
-        nodes=nodes,
-        gpus=8,
+        accelerator,
+        nodes,
+        8,
+        workload,
+        micro_batch,
+        accumulation,
         fabric=fabric,
-        workload=workload,
-        round_name=round_name,
-        micro_batch=micro_batch,
-        accumulation=accumulation,
+        round=round_name or "",
     )
+    return draft_system(CATALOGUE, outline)
 
 
 def entry_of(text: str, name: str, workload: str, folder: Path) -> Entry:

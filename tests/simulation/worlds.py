@@ -85,7 +85,7 @@ class World(Simulation):
         """Each part of a training: when it started, in virtual seconds."""
 
     def _part(self, run: TrainingRun) -> Part:
-        me = Me(run.number, run.attempt, run.rank, run.agent.name)
+        me = Me(run.request.run, run.request.attempt, run.rank, run.agent.name)
         self.ran.append((self.engine.now, me))
         usual, ends = super()._part(run), self.plan(me)
         if not isinstance(ends, Ends):

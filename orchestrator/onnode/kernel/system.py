@@ -72,31 +72,21 @@ def amd_gpus(sys: str) -> list[str]:
     ]
 
 
+def _first_line_of(path: str) -> cached_property[str]:
+    return cached_property(lambda host: first_line(path.format_map(vars(host))))
+
+
 class Inventory:
     """Versions and devices of the host with these file systems, each read once. Unknown: ""."""
 
+    kernel = _first_line_of("{proc}/sys/kernel/osrelease")
+    driver = _first_line_of("{sys}/module/amdgpu/version")
+    rocm = _first_line_of("{root}/opt/rocm/.info/version")
+    bios = _first_line_of("{sys}/class/dmi/id/bios_version")
+    model = _first_line_of("{sys}/class/dmi/id/product_name")
+
     def __init__(self, root: str, sys: str, proc: str) -> None:
         self.root, self.sys, self.proc = root, sys, proc
-
-    @cached_property
-    def kernel(self) -> str:
-        return first_line(f"{self.proc}/sys/kernel/osrelease")
-
-    @cached_property
-    def driver(self) -> str:
-        return first_line(f"{self.sys}/module/amdgpu/version")
-
-    @cached_property
-    def rocm(self) -> str:
-        return first_line(f"{self.root}/opt/rocm/.info/version")
-
-    @cached_property
-    def bios(self) -> str:
-        return first_line(f"{self.sys}/class/dmi/id/bios_version")
-
-    @cached_property
-    def model(self) -> str:
-        return first_line(f"{self.sys}/class/dmi/id/product_name")
 
     @cached_property
     def gpus(self) -> list[str]:
