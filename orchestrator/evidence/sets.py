@@ -40,8 +40,7 @@ class RunSet:
 
 
 def began_after(job: JobRecord, asked: SubmissionRecord) -> bool:
-    """Return whether a job began after a submission: by the ledger, which only grows, else by the
-    clocks of two hosts."""
+    """By the ledger, which only grows, else by the clocks of two hosts."""
     of_job, of_request = _length(job.ledger), _length(asked.ledger)
     if of_job and of_request and of_job != of_request:
         return of_job > of_request
@@ -49,7 +48,7 @@ def began_after(job: JobRecord, asked: SubmissionRecord) -> bool:
 
 
 def _length(head: str) -> int:
-    """Return the ledger's length by its head, `<number> <hash>`; 0 if unknown."""
+    """0: unknown."""
     number = head.partition(" ")[0]
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 
@@ -89,7 +88,7 @@ class SetEvidence:
         return jobs
 
     def _in_order(self, jobs: list[JobRecord]) -> list[JobRecord]:
-        """Sort jobs by their submissions: clocks of batch hosts may differ by hours."""
+        """Sort jobs by their submissions: clocks differ by hours."""
         if len(jobs) < 2 or (
             self.submission is not None and self.submission.job_id == jobs[-1].job_id
         ):

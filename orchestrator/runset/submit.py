@@ -283,7 +283,7 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
 def _settle_by(
     jobs: Mapping[str, Job], run_set: RunSet, world: World
 ) -> Iterator[SubmissionRecord]:
-    """Give submissions without an outcome their jobs; yield those without one."""
+    """Give submissions their jobs; yield those without one."""
     for record in submissions(run_set.layout):
         if record.settled:
             continue
@@ -405,9 +405,9 @@ def missing_runs(run_set: RunSet) -> list[int]:
 
 
 def _finished(run_set: RunSet, scheduler: Scheduler, world: World) -> SetError:
-    open_records = list(_settle_by({}, run_set, world))  # most jobs leave a record
+    open_records = list(_settle_by({}, run_set, world))
     with suppress(SchedulerError, SetError):
-        if open_records:  # a job can find the set in work, and end without a record
+        if open_records:  # of jobs that left no record
             settle(run_set, scheduler, world)
     return SetError(
         f"{run_set.name} is done: {count(run_set.record.nexp, 'run')}; nothing is left to run",

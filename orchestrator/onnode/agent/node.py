@@ -281,8 +281,6 @@ def _name_it(folder: str) -> None:
 
 
 class Outbox:
-    """This process's output, which the loop reads."""
-
     def __init__(self) -> None:
         self._kept: list[bytes] | None = None
 
@@ -295,8 +293,8 @@ class Outbox:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Write the lines of a block together, at its end. A second small packet of TCP waits for
-        the receipt of the first, which the other side may delay by 40 ms."""
+        """Write the lines of a block together: TCP holds a second small packet until the receipt of
+        the first, up to 40 ms."""
         self._kept = []
         try:
             yield
