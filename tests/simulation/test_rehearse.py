@@ -296,7 +296,7 @@ def test_every_command_says_that_it_is_a_rehearsal(run: Run, kept: Path) -> None
     for command in ("status", "score", "watch", "check", "explain"):
         result = run(command, kept)
         assert result.code == 0 and "rehearsal" in result.out, command
-    assert "excluded" in run("nodes", kept).out
+    assert "blamed" in run("nodes", kept).out
     assert run("ledger", "verify", kept).code == 0
     assert checked(run("status", kept, "--json").out)["rehearsal"] is True
     assert checked(run("score", kept, "--json").out)["rehearsal"] is True
