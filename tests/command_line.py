@@ -20,7 +20,11 @@ OUTER = ("SLURM_", "ORCHESTRATOR_SITE", "HF_TOKEN")
 
 
 def call(
-    arguments: Sequence[str | Path], env: Mapping[str, str], stdin: str = ""
+    arguments: Sequence[str | Path],
+    env: Mapping[str, str],
+    stdin: str = "",
+    *,
+    cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Call the command line with `env` over this process's environment; return its exit code and what it printed."""
     argv = [str(word) for word in arguments]
@@ -31,6 +35,8 @@ def call(
         for name, value in env.items():
             patch.setenv(name, value)
         patch.setattr("sys.stdin", given)
+        if cwd is not None:
+            patch.chdir(cwd)
         code = main(argv)
     return subprocess.CompletedProcess(argv, code, out.getvalue(), err.getvalue())
 

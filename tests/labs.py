@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from processes import captured
-from until import LIMIT_S, until
+from command_line import call
+from until import until
 
 TOP = Path(__file__).resolve().parent.parent
 
@@ -43,13 +42,11 @@ class Lab:
         )
 
     def orchestrator(
-        self, folder: Path, *arguments: str | Path, limit_s: float = LIMIT_S
+        self, folder: Path, *arguments: str | Path, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run this checkout's command line in `folder`, which has a site.yaml."""
+        """Call the command line in `folder`, which has a site.yaml, with more variables."""
         site = str(folder / "site.yaml")
-        env = self.env | {"PYTHONPATH": str(TOP), "ORCHESTRATOR_SITE": site}
-        argv = [sys.executable, "-m", "orchestrator", *map(str, arguments)]
-        return captured(argv, env, cwd=folder, limit_s=limit_s)
+        return call(arguments, self.env | {"ORCHESTRATOR_SITE": site} | env, cwd=folder)
 
     def free(self) -> None:
         """Wait until the jobs of earlier tests are over and every node is idle.
@@ -66,6 +63,11 @@ class Lab:
                 self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
         idle = all(line.split()[1] == "idle" for line in nodes)
         return idle and not self.run("squeue", "--noheader", "--format=%i").stdout
+
+    def has_ended(self, job: str) -> bool:
+        """Return whether Slurm has written the line of an ended job: cheaper than a question to it."""
+        ended = self.state / "slurm/jobcomp.log"
+        return ended.exists() and f"JobId={job} " in ended.read_text()
 
     def end_all(self) -> None:
         """Cancel all jobs and have every node back, after a test that may have left both."""
@@ -100,6 +102,7 @@ class Lab:
             over = about["JobState"] not in ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
             return about["ExitCode"] if over else ""
 
+        until(lambda: self.has_ended(job))
         return int(until(exit_code).split(":")[0])
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import docker
 import pytest
+from command_line import call
 from until import until
 
 from orchestrator.model import load_entry
@@ -67,7 +68,8 @@ def in_a_job(bundle: Path, nodes: Sequence[str]) -> list[str]:
 
 
 def containers(lab: Lab) -> list[str]:
-    return lab.run("docker", "ps", "--all", "--quiet", "--filter", "name=-deep-").stdout.split()
+    with closing(docker.APIClient(base_url=f"unix://{lab.docker_socket}")) as api:
+        return [one["Id"] for one in api.containers(all=True, filters={"name": "-deep-"})]
 
 
 def replace(path: Path, before: str, after: str) -> None:
@@ -159,15 +161,7 @@ def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
         "--deep",
         "--json",
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "orchestrator", *words],
-        env=lab.env | {"PYTHONPATH": str(TOP)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = call(words, lab.env)
     assert done.returncode == 0, done.stderr + done.stdout
     rows = [
         row

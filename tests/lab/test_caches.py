@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from command_line import call
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.startup import startups
@@ -139,10 +139,7 @@ def test_a_new_container_of_the_job_does_not_compile_again(place: Place) -> None
         (f"{run.run}.{run.attempt}", run.cold, run.cache) for run in startups(SetEvidence(root))
     ]
     assert entries == [("1.1", True, "cold"), ("2.2", True, "warm"), ("3.1", False, "warm")]
-    shown = subprocess.run(
-        [sys.executable, "-m", "orchestrator", "nodes", root], env=os.environ | {"PYTHONPATH": str(TOP)}, text=True,
-        capture_output=True, check=True,
-    ).stdout  # fmt: skip
+    shown = call(["nodes", root], {}).stdout
     assert shown.count(" new ") == shown.count(" warm") == 2 and shown.count(" cold") == 1, shown
 
 

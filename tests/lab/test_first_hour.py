@@ -5,29 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from command_line import call
 
 if TYPE_CHECKING:
     from labs import Lab
 
 pytestmark = pytest.mark.lab
-TOP = Path(__file__).resolve().parents[2]
 
 
 def orchestrator(lab: Lab, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        env={**lab.env, "HOME": str(folder), "PYTHONPATH": str(TOP)},
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return call(arguments, {**lab.env, "HOME": str(folder)}, cwd=folder)
 
 
 def test_the_first_hour(lab: Lab) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,17 +29,7 @@ def test_a_preparation_on_an_image_without_its_script(lab: Lab) -> None:
     (folder / "site.yaml").write_text(yaml.safe_dump(site))
 
     def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *arguments],
-            env=lab.env
-            | {"PYTHONPATH": str(TOP), "HF_TOKEN": "hf_" + "x" * 34}
-            | {"ORCHESTRATOR_SITE": str(folder / "site.yaml")},
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        return lab.orchestrator(folder, *arguments, HF_TOKEN="hf_" + "x" * 34)
 
     try:
         done = call("prepare", "llama2_70b_lora", "--force-space")

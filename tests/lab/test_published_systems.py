@@ -59,7 +59,7 @@ class Sets:
         given = {"STANDIN_RANKS": "1", "STANDIN_ENVIRONMENT": "-", **env}
         options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
         arguments = ("run", system, workload, *arguments, *options)
-        answer = self.lab.orchestrator(self.root, *arguments, limit_s=900)
+        answer = self.lab.orchestrator(self.root, *arguments)
         [record] = self.log_dir.glob("*/set.json")
         return PublishedSet(record.parent, answer.stdout + answer.stderr)
 

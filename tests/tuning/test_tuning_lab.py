@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import machine
 import pytest
-from command_line import program
+from command_line import call
 from machine import TUNABLES_STATE
 from replayed import differences
 from tuning_parts import (
@@ -80,7 +80,7 @@ class Place:
         return {node: fill(self.folder / "host" / node, cpus=2, gpus=1) for node in self.nodes}
 
     def orchestrator(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return program(arguments, self.env, cwd=self.folder)
+        return call(arguments, self.env, cwd=self.folder)
 
     def gate(self) -> Path:
         """Have run 1 wait, once it prints `waits`, until the file that this returns is there."""
@@ -328,16 +328,17 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
         options = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(place.nodes)}")
         place.sbatch(*options, "--output=/dev/null", "--wrap=true")
         running = ("squeue", "--noheader", "--format=%i", "--states=RUNNING")
-        wait_for(lambda: job not in place.lab.run(*running).stdout)
-    wait_for(lambda: not containers())
+        wait_for(lambda: job not in place.lab.run(*running).stdout, pause_s=0.1)
+    wait_for(lambda: not containers(), pause_s=0.2)
     wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
     wait_for(lambda: all(place.has_reverted(node) for node in place.nodes))
     assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
     root = place.set_dir()
-    wait_for(lambda: not (root / "loop.lock").exists() and not processes(str(root)))
+    wait_for(lambda: not (root / "loop.lock").exists())
+    wait_for(lambda: not processes(str(root)), pause_s=0.2)
     record = json.loads((attempt / "state.json").read_text())
     assert (record["state"], record["outcome"]) == ("failed", "interrupted"), record
-    wait_for(lambda: not place.running())
+    wait_for(lambda: not place.running(), pause_s=0.2)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +369,7 @@ def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) 
         place.revert()
         assert knobs.now() == knobs.before
     wait_for(knobs.put_back)
-    wait_for(lambda: not processes(set_dir))
+    wait_for(lambda: not processes(set_dir), pause_s=0.2)
     # Left by the killed processes. The next agent on this machine would also remove them.
     for channel in channels:
         shutil.rmtree(channel, ignore_errors=True)
