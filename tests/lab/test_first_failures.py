@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from command_line import call
+from run_sets import Set
 from until import until
 
 if TYPE_CHECKING:
@@ -27,9 +29,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 TOP = Path(__file__).resolve().parents[2]
 IMAGE = "rocm/amd-mlperf:flux1_training_6.0"
-ONE = "orchestrator submit MI325X_08x08x32 flux1 --nexp 1"
+SYSTEM = "MI300X_02x08x32"
+ONE = f"orchestrator submit {SYSTEM} flux1 --nexp 1"
+ALL = "orchestrator submit MI325X_08x08x32 flux1 --nexp 1"
+"""On all nodes of the lab; its jobs are cancelled."""
 HERE = "orchestrator run MI300X_01x08x32 flux1 --nexp 1 --site local.yaml"
 """On this host alone: Slurm keeps the groups of a user for ten minutes."""
+PLAIN = re.compile(r"[\w ./:=,@%+-]+")
+"""A line of one command that bash splits at its spaces and leaves as it is: it needs no bash, and no process."""
 NOBODY = (
     *("setpriv", "--reuid=65534", "--regid=65534", "--init-groups"),
     # The checkout may be in a private folder, such as /root.
@@ -43,6 +50,8 @@ class Shell:
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder = lab, folder
         self.table: list[tuple[str, list[str], str, str]] = []
+        self.job = ""
+        """The newest job."""
         bin_ = folder / "bin"
         bin_.mkdir()
         # For every user: the one of the virtual environment may lie in a folder of root's.
@@ -63,17 +72,23 @@ class Shell:
 
     def __call__(self, command: str, prefix: tuple[str, ...] = ()) -> tuple[int, list[str]]:
         """Run a line as it is typed; return its exit code and its lines, standard error last."""
-        done = subprocess.run(
-            [*prefix, "bash", "-c", command],
-            env=self.env,
-            cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        program, *arguments = command.split()
+        if program == "orchestrator" and not prefix and PLAIN.fullmatch(command):
+            done = call(arguments, self.env, cwd=self.folder)
+        else:
+            done = subprocess.run(
+                [*prefix, "bash", "-c", command],
+                env=self.env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
         text = done.stdout + done.stderr
         assert "Traceback" not in text, text
+        for self.job in re.findall(r"(?m)^job  (\d+)$", text):
+            pass
         return done.returncode, text.rstrip("\n").split("\n")
 
     def last_lines(self, typed: str, prefix: tuple[str, ...] = ()) -> tuple[int, list[str]]:
@@ -167,9 +182,14 @@ class Shell:
         (self.folder / name).write_text(yaml.safe_dump(site))
 
     def wait(self, state: str = "complete") -> None:
-        """Wait until the newest set is in a state; while its job lives, ask nothing that starts a Python."""
-        until(lambda: not self.lab.run("squeue", "--noheader", "--format=%i").stdout)
-        until(lambda: self("orchestrator status | sed -n 2p")[1][0].split()[1] == state)
+        """Wait until the newest set is in a state; while its job lives, ask nothing."""
+        until(lambda: self.lab.has_ended(self.job))
+        self.lab.free()
+        until(lambda: self("orchestrator status")[1][1].split()[1] == state)
+
+    def cancel(self) -> None:
+        """End the newest job, mostly before it starts: other tests run sets like it to their end."""
+        self.lab.run("scancel", self.job)
 
 
 @pytest.fixture(scope="module")
@@ -195,14 +215,14 @@ def test_data_not_set(shell: Shell) -> None:
     typed = f"{ONE} --site unset.yaml"
     result = shell.failure(typed, "names no folder for data.flux1.DATADIR")
     assert result[0].startswith("set  ") and result[1].startswith("job  ")
-    shell.wait()
+    shell.cancel()
     # The dry run shows the request all the same; and who insists learns it from the nodes.
     code, lines = shell(f"{typed} --dry-run")
     assert code == 0 and any("sbatch --parsable" in line for line in lines), lines
     assert any(line.startswith("warning: the site file names no folder") for line in lines)
     shell.insist(typed)
     shell.wait("failed")
-    fix = shell.alike("all 8 nodes: the site file names no folder")
+    fix = shell.alike("both nodes: the site file names no folder")
     assert shell(fix)[0] == 0
     shell.wait()
 
@@ -220,7 +240,9 @@ def test_data_not_set_and_no_folder_near(shell: Shell) -> None:
     done, result = shell(f"{{ {lines[-1]}; }} <<<{answer}")
     assert done == 0 and any(line.startswith("job  ") for line in result), result
     shell.table.append((typed, lines, lines[-1].strip(), result[0]))
-    shell.wait()
+    shell.cancel()
+    site = yaml.safe_load((shell.folder / "asks.yaml").read_text())
+    assert site["data"] == {"flux1": {"DATADIR": str(answer)}}
     # Nothing is asked again. Without an answer nothing is set, and nothing submitted.
     assert shell(f"{typed} --dry-run")[0] == 0
     code, result = shell(f"{asking} && {typed}")
@@ -237,17 +259,17 @@ def test_data_folder_missing(shell: Shell) -> None:
     data = shell.lab.shared / "data"
     typed = f"{ONE} --override data.flux1.DATADIR={data}/flux"
     shell.failure(typed, f'{data}/flux .* does not exist; did you mean "{data}/flux1"')
-    shell.wait()
+    shell.cancel()
     shell.insist(typed)
     shell.wait("failed")
-    assert shell(shell.alike("all 8 nodes: a folder of the data does not exist"))[0] == 0
-    shell.wait()
+    assert shell(shell.alike("both nodes: a folder of the data does not exist"))[0] == 0
+    shell.cancel()
 
 
 def test_wrong_partition(shell: Shell) -> None:
     typed = f"{ONE} --override partition=bach"
     shell.failure(typed, 'no partition bach; did you mean "batch"')
-    shell.wait()
+    shell.cancel()
     # Slurm itself refuses it to who insists: no set stays to be shown.
     before = os.listdir(shell.folder / "results")
     shell.failure(f"{typed} --force", "Slurm refused the job: .*[Ii]nvalid partition", code=3)
@@ -256,12 +278,13 @@ def test_wrong_partition(shell: Shell) -> None:
 
 def test_too_few_nodes_left(shell: Shell) -> None:
     first = shell.lab.nodes[0]
-    shell.failure(f"{ONE} --exclude {first}", f"the partition has 7 without the excluded {first}")
-    shell.wait()
+    shell.failure(f"{ALL} --exclude {first}", f"the partition has 7 without the excluded {first}")
+    shell.cancel()
     # The job that nobody can start: Slurm's reason, while it still knows the job.
-    shell.insist(f"{ONE} --exclude {first}")
+    shell.insist(f"{ALL} --exclude {first}")
     shell.wait("lost")
     assert shell(shell.alike("no node has the requested resources"))[0] == 0
+    shell.cancel()
 
 
 def test_time_limit_of_the_partition(shell: Shell) -> None:
@@ -271,7 +294,7 @@ def test_time_limit_of_the_partition(shell: Shell) -> None:
         typed = f"{ONE} --override partition=short"
         result = shell.failure(typed, "partition short allows a job 1h at most")
         assert result[1].startswith("job  ")
-        shell.wait()
+        shell.cancel()
         shell.insist(typed)
         fix = shell.alike("more nodes or time than the partition allows", waits=True)
         done, result = shell(fix)
@@ -284,7 +307,7 @@ def test_drained_node(shell: Shell) -> None:
     node = shell.lab.nodes[2]
     assert shell(f"scontrol update nodename={node} state=drain reason='bad fan'")[0] == 0
     try:
-        code, lines = shell.last_lines(ONE)
+        code, lines = shell.last_lines(ALL)
         assert code == 0 and f"7 can be used now ({node} is drained: bad fan)" in lines[0], lines
         shown = f"  sinfo --list-reasons --nodes={node}"
         assert lines[-1] == shown, "nothing that undoes the drain"
@@ -292,10 +315,10 @@ def test_drained_node(shell: Shell) -> None:
         assert shell.alike("down, drained or reserved", waits=True) == lines[-1]
         done, result = shell(lines[-1])
         assert done == 0 and any("bad fan" in line for line in result), result
-        shell.table.append((ONE, lines, lines[-1].strip(), result[-1]))
+        shell.table.append((ALL, lines, lines[-1].strip(), result[-1]))
     finally:
+        shell.cancel()
         assert shell(f"scontrol update nodename={node} state=resume")[0] == 0
-    shell.wait()
 
 
 # ---- known by the nodes ----
@@ -304,12 +327,12 @@ def test_drained_node(shell: Shell) -> None:
 def test_image_missing(shell: Shell) -> None:
     """All nodes of the lab have one engine; the tar on shared storage has the image."""
     engine = "docker"
-    assert shell("orchestrator images pull MI325X_08x08x32 flux1")[0] == 0
+    assert shell(f"orchestrator images pull {SYSTEM} flux1")[0] == 0
     shell(f"{engine} tag {IMAGE} kept:1 && {engine} rmi {IMAGE}")
     try:
         code, lines = shell.last_lines(ONE.replace("submit", "run"))
-        assert code == 1 and "all 8 nodes: the image is not on the node" in lines[0], lines
-        assert lines[-1] == shell.alike("all 8 nodes: the image is not on the node")
+        assert code == 1 and "both nodes: the image is not on the node" in lines[0], lines
+        assert lines[-1] == shell.alike("both nodes: the image is not on the node")
         assert "images distribute" in lines[-1] and len(lines) == 3
         done, result = shell(lines[-1])
         assert done == 0, result
@@ -363,8 +386,9 @@ def test_not_in_the_docker_group_then_without_sudo(shell: Shell) -> None:
         # Now the engine answers, and host settings need root.
         result = shell.failure(HERE, rootless, code=1, prefix=NOBODY, shown=lambda: shown(rootless))
         assert result[0].startswith("set  "), result
-        site = "--site local.yaml"
-        until(lambda: "complete" in shell(f"orchestrator status {site}", NOBODY)[1][1])
+        run_set = Set(Path(result[0].split()[1]))
+        until(lambda: any(job["ended_ms"] for job in run_set.jobs()))
+        assert "complete" in shell("orchestrator status --site local.yaml", NOBODY)[1][1]
 
 
 def test_full_disk(shell: Shell) -> None:
@@ -383,7 +407,7 @@ def test_full_disk(shell: Shell) -> None:
         # There is room for the set, and for no run.
         code, lines = shell(f"{typed} --wait")
         assert code == 5 and any(line.startswith("job  ") for line in lines), lines
-        fix = shell.alike("all 8 nodes: a file system is full", site="small.yaml", results="small")
+        fix = shell.alike("both nodes: a file system is full", site="small.yaml", results="small")
         assert fix == refused[-1]
         done, result = shell(fix)
         assert done == 0 and any("flux1" in line for line in result), result
