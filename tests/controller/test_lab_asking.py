@@ -54,7 +54,7 @@ def test_an_hour_of_watch_is_at_most_sixty_questions(
     shared: Path, held: Callable[[int], None]
 ) -> None:
     """The hour passes quickly, Slurm and what it counts are real."""
-    held(5)
+    held(3)
     clock, before = Clock(), asked()
     watched, end = WatchAll(shared, 5.0, clock), clock.now + HOUR_S
     while clock.now < end:
