@@ -202,6 +202,7 @@ TOGETHER = (
 )
 REFEREE = (
     "mllog/test_mllog_differential.py",
+    "mllog/test_mllog_installed.py",
     "mllog/test_mllog_sets.py",
     "simulation/test_training_referee.py",
 )
