@@ -49,18 +49,19 @@ def pip_settings(home: str) -> str:
 
 def settings_for_uv() -> dict[str, str]:
     """pip's settings as uv takes them, which resolves in a tenth of pip's time. An own setting of uv counts more."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, value in re.findall(r"^\S*\.([\w-]+)='(.*)'$", pip_settings(str(Path.home())), re.M):
         if name in MANY:
-            value = " ".join(dict.fromkeys([*found.get(name, "").split(), *value.split()]))
-        elif name in found:  # environment variables come first, and count more
+            value = " ".join(dict.fromkeys([*settings.get(name, "").split(), *value.split()]))
+        elif name in settings:  # environment variables come first, and count more
             continue
-        found[name] = value
-    found = {UV_NAMES[name]: value for name, value in found.items() if name in UV_NAMES}
-    if "UV_FIND_LINKS" in found:
-        found["UV_FIND_LINKS"] = found["UV_FIND_LINKS"].replace(" ", ",")
-    found["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # all indexes count the same, as for pip
-    return {name: value for name, value in found.items() if name not in os.environ}
+        settings[name] = value
+    settings = {UV_NAMES[name]: value for name, value in settings.items() if name in UV_NAMES}
+    if "UV_FIND_LINKS" in settings:
+        settings["UV_FIND_LINKS"] = settings["UV_FIND_LINKS"].replace(" ", ",")
+    settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # all indexes count the same, as for pip
+    settings["UV_SYSTEM_CERTS"] = "true"
+    return {name: value for name, value in settings.items() if name not in os.environ}
 
 
 def has_network() -> bool:
