@@ -306,9 +306,9 @@ def test_a_mistyped_data_folder_ends_in_the_one_that_is_there(cli: Commands, lla
 
 def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
     """They may exist. A download of terabytes to a likely place would not set the key."""
-    remedy = rows(cli, "MI325X_08x08x32", "flux1", "--site", site)["data"]["remedy"]
+    remedy = rows(cli, "MI350X_01x08x64", "flux1", "--site", site)["data"]["remedy"]
     asking = f"orchestrator config --set data.flux1.DATADIR --site {site} && orchestrator"
-    assert remedy == f"{asking} doctor MI325X_08x08x32 flux1 --site {site}"
+    assert remedy == f"{asking} doctor MI350X_01x08x64 flux1 --site {site}"
     assert cli("prepare", "flux1", "--check", "--site", site).code == ExitCode.BAD_INPUT
     assert cli.err.endswith(f"\n  {asking} prepare flux1 --check --site {site}\n")
     (site.parent / "data/flux1").mkdir(parents=True)
