@@ -191,17 +191,22 @@ WHOLE = (
 # Files whose tests share something that takes seconds to make: one worker makes it once.
 TOGETHER = (
     "bundle/test_bundle_loop.py",
+    "controller/test_more_runs.py",
     "controller/test_outputs.py",
+    "controller/test_tables.py",
+    "controller/test_trust.py",
     "docs/test_docs_blocks.py",
     "docs/test_docs_site.py",
     "faults/test_reality.py",
     "render/test_render_catalogue.py",
     "report/test_report_browser.py",
+    "report/test_report_pictures.py",
     "test_wheel.py",
     "test_zipapp.py",
 )
 REFEREE = (
     "mllog/test_mllog_differential.py",
+    "mllog/test_mllog_installed.py",
     "mllog/test_mllog_sets.py",
     "simulation/test_training_referee.py",
 )

@@ -28,7 +28,7 @@ def until(condition: Callable[[], Value], state: object = None) -> Value:
         if waited > LIMIT_S:
             shown = value if state is None else state() if callable(state) else state
             raise AssertionError(f"not true within {LIMIT_S} s: {shown!r}")
-        time.sleep(min(max(0.005, waited / 20), 0.2))
+        time.sleep(min(max(0.005, waited / 10), 0.2))
     return value
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import outputs
 import pytest
+from processes import kill_all
 from sites import write_system
 
 from orchestrator.cli import main
@@ -68,6 +71,17 @@ class Cluster:
 
     def cluster(self) -> str:
         return ""
+
+
+@contextmanager
+def put_back(copy: Path, place: Path) -> Iterator[None]:
+    """A folder as its copy has it, for one test; whatever runs there is ended afterwards."""
+    shutil.rmtree(place)
+    shutil.copytree(copy, place, symlinks=True)
+    try:
+        yield
+    finally:
+        kill_all(place)
 
 
 class Clock:

@@ -156,7 +156,7 @@ def test_a_killed_loop_is_lost_and_can_be_submitted_again(cli: Commands, site: P
 
 
 def test_demo(cli: Commands, tmp_path: Path) -> None:
-    cli("demo", "--dir", tmp_path / "a demo", "--nexp", "2")
+    cli("demo", "--dir", tmp_path / "a demo", "--nexp", "1")
     assert cli.code in (ExitCode.OK, ExitCode.NO_SCORE), cli.err
     export, status, *_ = cli.out.partition("look around:\n")[2].splitlines()
     pasted = subprocess.run(
@@ -164,4 +164,4 @@ def test_demo(cli: Commands, tmp_path: Path) -> None:
     )
     assert "complete" in pasted.stdout
     [status] = cli.json("status", "--site", tmp_path / "a demo/site.yaml")["sets"]
-    assert (status["state"], status["done"]) == ("complete", 2)
+    assert (status["state"], status["done"]) == ("complete", 1)

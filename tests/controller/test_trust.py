@@ -9,13 +9,17 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, one_node, write_set
+from controller_parts import Commands, one_node, put_back, write_set
+from processes import see_them_go
+from sites import write_site
 from until import until
 
+from orchestrator.cli import main
 from orchestrator.evidence.ledger import verify
 from orchestrator.evidence.sets import open_set
 from orchestrator.onnode.kernel.records import RunRecord, write, write_bytes
@@ -24,19 +28,34 @@ from orchestrator.runset.create import find_unsubmitted
 from orchestrator.scheduler.local import Local
 
 
-@pytest.fixture
-def root(site: Path, cli: Commands, tmp_path: Path) -> Path:
-    """A complete set of one run of a program that says so at once."""
-    cli("submit", *one_node(tmp_path, site))
-    assert cli.code == 0, cli.err
-    made = Path(cli.out.split()[1])
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder with a complete set of one run of a program that says so at once, and a copy of the folder."""
+    place = tmp_path_factory.mktemp("complete") / "place"
+    place.mkdir()
+    site = write_site(place / "local.yaml", place / "sets")
+    assert main(["submit", *map(str, one_node(place, site))]) == 0
+    [made] = (place / "sets").glob("one_node-*")
     until(
         lambda: (
             (made / "results/result_1.txt").exists()
             and not Local().jobs(names=[f"orch-{made.name}"])
         )
     )
-    return made
+    see_them_go(place)
+    return made, Path(shutil.copytree(place, place.with_name("copy"), symlinks=True))
+
+
+@pytest.fixture
+def root(complete: tuple[Path, Path]) -> Iterator[Path]:
+    """The complete set as it was made, at its place; whatever runs there is ended afterwards."""
+    made, copy = complete
+    with put_back(copy, made.parents[1]):
+        yield made
+
+
+def site_of(root: Path) -> Path:
+    return root.parents[1] / "local.yaml"
 
 
 def wait_for_its_job(root: Path, number: int) -> None:
@@ -286,8 +305,9 @@ def test_the_script_that_slurm_keeps_runs_what_was_submitted(root: Path, tmp_pat
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("what", ["", "bundle", "bundle/job.sh", "set.json"])
 def test_anothers_set_is_not_executed_unless_it_is_named_so(
-    root: Path, cli: Commands, site: Path, what: str
+    root: Path, cli: Commands, what: str
 ) -> None:
+    site = site_of(root)
     again(root)
     os.chown(root / what, 4242, 4242)
     for command in ("resume", "cancel"):
@@ -305,10 +325,11 @@ def test_anothers_set_is_not_executed_unless_it_is_named_so(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
 def test_without_a_name_the_newest_of_mine_is_meant(
-    root: Path, cli: Commands, site: Path, tmp_path: Path
+    root: Path, cli: Commands, tmp_path: Path
 ) -> None:
     """Another user's set is newer, by the time in its name, and its program would run as whoever goes on with it."""
     again(root)
+    site = site_of(root)
     trap, other = (
         tmp_path / "trap",
         write_set(root.parent, "one_node-builtin-20991231-235959-ffff", scheduler="local"),
@@ -377,13 +398,13 @@ def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_users_set_is_not_taken_instead_of_a_new_one(
-    root: Path, cli: Commands, site: Path, tmp_path: Path
+    root: Path, cli: Commands, tmp_path: Path
 ) -> None:
     """An exact copy without a job, whose own ledger accepts what its owner put into the bundle."""
-    trap, log_dir, tmp = tmp_path / "trap", root.parent, tmp_path
+    trap, log_dir, site = tmp_path / "trap", root.parent, site_of(root)
     again(root)
     other = log_dir / root.name.replace(root.name[-4:], "0000")
-    for folder in (log_dir, *tmp.parents, tmp):
+    for folder in log_dir.parents:
         if folder != Path("/") and folder != Path("/tmp"):
             folder.chmod(folder.stat().st_mode | 0o055)
     log_dir.chmod(0o1777)
@@ -403,7 +424,7 @@ def test_another_users_set_is_not_taken_instead_of_a_new_one(
         check=True,
     )
     shutil.rmtree(root)
-    options = ("--site", site, "--nexp", "1", "--systems-dir", tmp_path / "systems")
+    options = ("--site", site, "--nexp", "1", "--systems-dir", site.parent / "systems")
     cli("submit", "one_node", "builtin", *options)
     assert cli.code == 0, cli.err
     made = Path(cli.out.split()[1])

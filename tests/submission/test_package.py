@@ -422,10 +422,12 @@ def test_a_written_package_is_checked_again_with_the_printed_command(
             check=True,
         ).stdout
 
-    before = sorted(out.rglob("*"))
-    assert "PACKAGE CHECKER FOUND NO ERRORS" in checked() and sorted(out.rglob("*")) == before
     (out / RESULTS / "result_9.txt").unlink()
-    assert "PACKAGE CHECKER FOUND ERRORS" in checked() and not list(copies.iterdir())
+    before = sorted(out.rglob("*"))
+    said = checked()
+    assert "PACKAGE CHECKER FOUND ERRORS" in said and said.count("ERROR - ") == 1, said
+    assert "found 9, expected 10" in said
+    assert sorted(out.rglob("*")) == before and not list(copies.iterdir())
 
 
 def test_the_head_of_the_ledger_goes_with_the_package(whole_set: Path) -> None:
