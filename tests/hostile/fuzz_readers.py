@@ -17,9 +17,9 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator

@@ -33,10 +33,13 @@ def compiled(text, file, folder):
             return marshal.load(there)
     except (OSError, EOFError, ValueError):
         code = compile(text, file, "exec", dont_inherit=True)
+    try:
         with open(f"{kept}.{os.getpid()}", "wb") as new:
             marshal.dump(code, new)
         os.replace(new.name, kept)
-        return code
+    except OSError:  # another user's
+        pass
+    return code
 """
 """Agents of tests keep the package's byte code: to compile it is half of the work of an agent that starts and ends."""
 
@@ -80,7 +83,9 @@ class Bench:
 
     def keep_byte_code(self) -> None:
         old = 'compile(self.files.get(file, b""), file, "exec", dont_inherit=True)'
-        self.change("loader.py", old, f'compiled(self.files.get(file, b""), file, {byte_code().name!r})')
+        self.change(
+            "loader.py", old, f'compiled(self.files.get(file, b""), file, {byte_code().name!r})'
+        )
         self.change("loader.py", "\n\ndef unpack(", f"\n{COMPILED}\n\ndef unpack(")
 
     def change(self, program: str, old: str, new: str) -> None:
