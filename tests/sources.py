@@ -18,6 +18,12 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_bytes())
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Return all nodes of a file's tree."""
+    return list(ast.walk(tree(path)))
+
+
 @contextmanager
 def package_for_all() -> Iterator[Path]:
     """Have a copy of the package that any user can read: the checkout may be in a private folder, such as /root.

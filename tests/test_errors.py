@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -372,9 +373,14 @@ def shell(line: str, argv: list[str], **more: str) -> subprocess.CompletedProces
     )
 
 
+@cache
+def usually(argv: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    return shell("ORCHESTRATOR", list(argv))
+
+
 @pytest.mark.parametrize("argv", SHOWN, ids=names_of_shown)
 def test_a_full_disk_ends_a_command_in_order(argv: list[str]) -> None:
-    usual = shell("ORCHESTRATOR", argv)
+    usual = usually(tuple(argv))
     full = shell("ORCHESTRATOR >/dev/full", argv)
     if usual.stdout:
         assert full.returncode == ExitCode.SET_STATE
@@ -394,7 +400,7 @@ NO_READER = "exec 3> >(true); wait $!;"
 
 @pytest.mark.parametrize("argv", SHOWN, ids=names_of_shown)
 def test_a_reader_that_goes_away_is_no_error(argv: list[str]) -> None:
-    usual = shell("ORCHESTRATOR", argv)
+    usual = usually(tuple(argv))
     gone = shell(f"{NO_READER} ORCHESTRATOR >&3 3>&-", argv)
     assert (gone.stdout, gone.stderr) == ("", usual.stderr)
     # A verdict is not given without a reader, unless it had been reached before the reader was missed.
@@ -409,7 +415,7 @@ def test_a_reader_that_goes_away_is_no_error(argv: list[str]) -> None:
 
 @pytest.mark.parametrize("argv", SHOWN, ids=names_of_shown)
 def test_closed_standard_streams_are_no_error(argv: list[str]) -> None:
-    usual = shell("ORCHESTRATOR", argv)
+    usual = usually(tuple(argv))
     closed = shell("ORCHESTRATOR >&- <&-", argv)
     assert (closed.returncode, closed.stdout, closed.stderr) == (usual.returncode, "", usual.stderr)
     assert shell("ORCHESTRATOR >&- 2>&- <&-", argv).returncode == usual.returncode

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from direct_calls import Rule, direct_calls, with_a_world
 from set_of_logs import MI355X, logs, plain_folder
-from sources import tree
+from sources import nodes
 
 import orchestrator
 from orchestrator.cli import COMMANDS
@@ -242,7 +242,7 @@ def layers() -> dict[str, set[str]]:
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """(line, module) of every import of a file, wherever it stands."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -320,7 +320,7 @@ def test_a_part_imports_only_what_it_may(part: str) -> None:
 def needed(path: Path, modules: set[str]) -> set[str]:
     """The modules of ours that a file imports, wherever and for whatever it does."""
     names: set[str] = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names} & modules
         elif isinstance(node, ast.ImportFrom):
@@ -394,7 +394,7 @@ def test_third_parties_are_those_of_pyproject() -> None:
 def test_no_shell_no_exit_in_libraries() -> None:
     wrong = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(tree(path)):
+        for node in nodes(path):
             if (
                 isinstance(node, ast.keyword)
                 and node.arg == "shell"
@@ -509,8 +509,8 @@ USES_SLURM = {
 
 def strings(path: Path) -> Iterator[str]:
     """The texts of a module's string literals, but for docstrings."""
-    statements = {id(node.value) for node in ast.walk(tree(path)) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree(path)):
+    statements = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and id(node) not in statements:
             yield node.value if isinstance(node.value, str) else ""
 

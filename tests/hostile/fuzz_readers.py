@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -296,13 +297,21 @@ def put(folder: Path, name: str, content: bytes) -> Path:
                 (root / path.relative_to(recorded())).mkdir(parents=True, exist_ok=True)
         for path in recorded().rglob("*"):
             if not path.is_dir():
-                os.link(path, root / path.relative_to(recorded()))
+                _link(path, root / path.relative_to(recorded()))
     for small in SMALL:
         (root / small).unlink(missing_ok=True)
         if small != name and (recorded() / small).exists():
-            os.link(recorded() / small, root / small)
+            _link(recorded() / small, root / small)
     (root / name).write_bytes(content)
     return root
+
+
+def _link(path: Path, place: Path) -> None:
+    """Make a hard link, or a copy on another file system."""
+    try:
+        os.link(path, place)
+    except OSError:
+        shutil.copy2(path, place)
 
 
 # ---- what they are given ----

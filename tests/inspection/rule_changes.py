@@ -36,6 +36,9 @@ class Change:
     file: str
     text: str
     named: Named
+    line: str = ""
+    """A line that is all of it. Others of its group may come with it."""
+    group: str = ""
 
 
 OF_SEVERAL_NODES = {"NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"} | {
@@ -114,26 +117,31 @@ def _overwritten(path: str, text: str, given: Given, contract: Contract) -> Iter
     for name in known[:: max(len(known) // 4, 1)]:
         for line in (f"export {name}=other", f"declare -x {name}=other", f"unset {name}"):
             named = _kinds("overwritten variable", word=f"{name} ")
-            yield Change("a variable overwritten", path, _inserted(text, line), named)
+            changed = _inserted(text, line)
+            yield Change("a variable overwritten", path, changed, named, line, line.split()[0])
 
 
 # ---- network and paths ----
 
 
 def _downloads(path: str, text: str, given: Given) -> Iterator[Change]:
-    for line in (
-        "pip install --upgrade einops",
-        "python3 -m pip install -r requirements.txt",
-        "apt-get install -y jq",
-        "git clone https://example.org/x.git /tmp/x",
-        "curl -sSL https://example.org/x.tar | tar -x",
-        "bash <(curl -s https://example.org/x.sh)",
-        "wget -q https://example.org/x",
-        "[ -d /tmp/models ] || gsutil cp gs://bucket/x /tmp/models",
-        "python3 -c 'import urllib.request; urllib.request.urlretrieve(\"https://example.org/x\")'",
-        "timeout 60 s5cmd cp s3://bucket/x /tmp/x",
+    for word, line in (
+        ("einops", "pip install --upgrade einops"),
+        ("requirements.txt", "python3 -m pip install -r requirements.txt"),
+        ("git clone", "git clone https://example.org/x.git /tmp/x"),
+        ("x.tar", "curl -sSL https://example.org/x.tar | tar -x"),
+        ("x.sh", "bash <(curl -s https://example.org/x.sh)"),
+        (
+            "urlretrieve",
+            "python3 -c 'import urllib.request; urllib.request.urlretrieve(\"https://example.org/x\")'",
+        ),
+        ("wget", "wget -q https://example.org/x"),
+        ("gsutil", "[ -d /tmp/models ] || gsutil cp gs://bucket/x /tmp/models"),
+        ("s5cmd", "timeout 60 s5cmd cp s3://bucket/x /tmp/x"),
+        ("apt-get", "apt-get install -y jq"),
     ):
-        yield Change("a download added", path, _inserted(text, line), _kinds("download"))
+        named = _kinds("download", word=word)
+        yield Change("a download added", path, _inserted(text, line), named, line)
 
 
 def _deleted(path: str, text: str, given: Given) -> Iterator[Change]:
@@ -150,7 +158,8 @@ def _deleted(path: str, text: str, given: Given) -> Iterator[Change]:
             if line.startswith("cat") and mount.holds is not None and place in mount.holds:
                 continue  # the preparation promises the folder, not its parts
             rule = "a path of the host's data"
-            yield Change(rule, path, _inserted(text, line), _kinds(*kinds, word=place))
+            named = _kinds(*kinds, word=place)
+            yield Change(rule, path, _inserted(text, line), named, line, line.split()[0])
 
 
 def _inserted(text: str, line: str) -> str:
@@ -235,6 +244,7 @@ def _of_python(path: str, text: str, given: Given) -> Iterator[Change]:
             path,
             _first(text, line),
             _kinds("overwritten variable", word=name),
+            line,
         )
     yield Change(
         "a new variable",
@@ -242,17 +252,21 @@ def _of_python(path: str, text: str, given: Given) -> Iterator[Change]:
         _first(text, 'import os; os.environ["NEW_OPTION"]'),
         _kinds("unset variable", word="NEW_OPTION"),
     )
-    for line in (
-        "import requests; requests.get('https://example.org/x')",
-        "from huggingface_hub import hf_hub_download; hf_hub_download('a/b', 'c')",
-        "import torch; torch.hub.load('a/b', 'c')",
-        "from transformers import AutoTokenizer; AutoTokenizer.from_pretrained('a/b')",
+    for word, line in (
+        ("requests.get", "import requests; requests.get('https://example.org/x')"),
+        ("hf_hub", "from huggingface_hub import hf_hub_download; hf_hub_download('a/b', 'c')"),
+        ("hub.load", "import torch; torch.hub.load('a/b', 'c')"),
+        (
+            "from_pretrained",
+            "from transformers import AutoTokenizer; AutoTokenizer.from_pretrained('a/b')",
+        ),
     ):
         if "HF_HUB_OFFLINE" in given.around.environment and (
             "hf_hub" in line or "from_pre" in line
         ):
             continue  # switched off by the bundle
-        yield Change("a download added", path, _first(text, line), _kinds("download"))
+        named = _kinds("download", word=word)
+        yield Change("a download added", path, _first(text, line), named, line)
 
 
 def _first(text: str, line: str) -> str:
@@ -288,20 +302,37 @@ def inspected(root: Path, given: Given) -> tuple[Contract, list[ContractFinding]
 
 
 def outcomes(root: Path, given: Given) -> list[tuple[Change, bool]]:
-    """Make every change of an image, one at a time; return which are named."""
+    """Make every change of an image; return which are named.
+
+    The lines of a group come together. One that is not named then comes alone.
+    """
     contract, before = inspected(root, given)
     old = {(one.kind, one.what) for one in before}
-    result = []
-    for change in list(changes(root, contract, given)):
-        file = root / change.file.lstrip("/")
+    groups: dict[tuple[str, ...], list[Change]] = {}
+    for change in changes(root, contract, given):
+        key = (change.rule, change.file, change.group) if change.line else (change.text,)
+        groups.setdefault((*key, change.file), []).append(change)
+
+    def new_after(file: Path, changed: str) -> list[ContractFinding]:
         text = file.read_bytes()
-        assert text.decode() != change.text, change
-        file.write_bytes(change.text.encode())
+        assert text.decode() != changed, file
+        file.write_bytes(changed.encode())
         try:
-            new = [one for one in inspected(root, given)[1] if (one.kind, one.what) not in old]
+            return [one for one in inspected(root, given)[1] if (one.kind, one.what) not in old]
         finally:
             file.write_bytes(text)
-        result.append((change, any(map(change.named, new))))
+
+    result = []
+    for group in groups.values():
+        file = root / group[0].file.lstrip("/")
+        insert = _first if file.suffix == ".py" else _inserted
+        several = insert(file.read_text(), "\n".join(change.line for change in group))
+        new = new_after(file, several if len(group) > 1 else group[0].text)
+        for change in group:
+            named = any(map(change.named, new))
+            if not named and len(group) > 1:
+                named = any(map(change.named, new_after(file, change.text)))
+            result.append((change, named))
     return result
 
 

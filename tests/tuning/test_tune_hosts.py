@@ -13,7 +13,7 @@ from typing import Any
 
 import outputs
 import pytest
-from command_line import program
+from command_line import call, program
 from ssh_server import SSHD, Cut, SshServer, serving
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 
@@ -28,6 +28,9 @@ SECRET = "correct horse; touch {}"
 def tune(
     env: dict[str, str], *arguments: str, fds: tuple[int, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
+    """Call `orchestrator tune`; with descriptors that it inherits, as a process of its own."""
+    if not fds:
+        return call(["tune", *arguments], env)
     outer = {name: text for name, text in os.environ.items() if not name.startswith("SLURM_")}
     env = outer | {"PYTHONPATH": str(TOP)} | env
     return program(["tune", *arguments], env, descriptors=fds)
