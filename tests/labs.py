@@ -7,7 +7,6 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from command_line import call
 from until import until
 
 TOP = Path(__file__).resolve().parent.parent
@@ -45,6 +44,8 @@ class Lab:
         self, folder: Path, *arguments: str | Path, **env: str
     ) -> subprocess.CompletedProcess[str]:
         """Call the command line in `folder`, which has a site.yaml, with more variables."""
+        from command_line import call  # imports the package
+
         site = str(folder / "site.yaml")
         return call(arguments, self.env | {"ORCHESTRATOR_SITE": site} | env, cwd=folder)
 
