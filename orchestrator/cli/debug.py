@@ -131,7 +131,8 @@ def described(event: str, args: tuple[Any, ...]) -> tuple[str, bool]:
     if event == "open" and isinstance(args[0], str | bytes):
         path = _text(args[0])
         writes = isinstance(args[2], int) and bool(args[2] & WRITES)
-        if not writes and path.startswith((*_ITSELF, _PACKAGE, "/proc/", "/dev/")):
+        is_device = path.startswith("/dev/") and not path.startswith("/dev/shm/")
+        if not writes and (is_device or path.startswith((*_ITSELF, _PACKAGE, "/proc/"))):
             return "", False
         return f"{'write' if writes else 'read'} {path}", writes
     return "", False
