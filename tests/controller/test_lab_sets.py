@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from controller_parts import Commands, write_set
-from sites import write_system
 from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode, SchedulerError, SchedulerUnknown
@@ -30,10 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 SYSTEM = ("local_2x2x8", "builtin")
-
-
-def one_node(site: Path) -> tuple[Path, str]:
-    return write_system(site.parent), "builtin"
 
 
 def script(shared: Path, body: str) -> Path:
@@ -111,7 +106,7 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     first, *others = lab.nodes
     arguments = (
         "--nexp",
-        "2",
+        "3",
         "--spares",
         "1",
         "--exclude",
@@ -119,7 +114,7 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
         "--env",
         "BUILTIN_FAULT=hang:run=2:attempt=1",
     )
-    submitted = cli.json("submit", *one_node(lab_site), "--site", lab_site, *arguments)
+    submitted = cli.json("submit", *SYSTEM, "--site", lab_site, *arguments)
     root = Path(submitted["set"])
 
     def hangs() -> bool:
@@ -132,29 +127,30 @@ def test_cancel_and_resume_off_excluded_nodes(cli: Commands, lab: Lab, lab_site:
     assert '"key": "run_stop"' in cli("logs", root, "--run", "1").out
     assert cli("resume", root).code == ExitCode.SET_STATE
     assert cli("cancel", root).code == ExitCode.OK, cli.err
-    assert "after 1 of 2 runs\nto continue: " in cli.out
+    assert "after 1 of 3 runs\nto continue: " in cli.out
     assert not Slurm().jobs(ids=[submitted["job_id"]])[submitted["job_id"]].alive
     assert cli.json("status", root)["state"] == "cancelled"
     document = {one["node"]: one for one in cli.json("nodes", root)["nodes"]}
-    assert [(node, one["spare"]) for node, one in document.items()] == [
-        (others[0], False),
-        (others[1], True),
+    assert list(document) == others[:3] and [one["spare"] for one in document.values()] == [
+        False,
+        False,
+        True,
     ]
     assert document[others[0]]["ranks"] == [0] and document[others[0]]["good"] == 1
 
     assert cli("resume", root, "--spares", "0", "--exclude", others[0]).code == ExitCode.OK, cli.err
     assert cli("watch", root).code == ExitCode.OK, cli.err
     last = cli.json("status", root)
-    assert (last["state"], [run["attempt"] for run in last["runs"]]) == ("complete", [1, 2])
+    assert (last["state"], [run["attempt"] for run in last["runs"]]) == ("complete", [1, 2, 1])
     job = json.loads((root / f"jobs/{last['job_id']}.json").read_text())
-    assert job["nodes"] == others[1:2] and job["spares"] == []
+    assert job["nodes"] == others[1:3] and job["spares"] == []
     assert cli("resume", root).code == ExitCode.SET_STATE
 
 
 def test_what_slurm_keeps_of_a_job(cli: Commands, lab: Lab, lab_site: Path) -> None:
     """The verified script, as its standard input, and the ledger's head, which shows that all files were made anew."""
     asked = ("--nexp", "1", "--sbatch=--comment=for:alice")
-    submitted = cli.json("submit", *one_node(lab_site), "--site", lab_site, *asked)
+    submitted = cli.json("submit", *SYSTEM, "--site", lab_site, *asked)
     root, job_id = Path(submitted["set"]), submitted["job_id"]
     kept = lab.run("scontrol", "write", "batch_script", job_id, "-").stdout
     assert kept.strip() == (root / "bundle/job.sh").read_text().strip()
@@ -221,30 +217,27 @@ def test_a_pending_job_says_why_and_leaves_a_trace_when_cancelled(
 
 
 @pytest.fixture
-def few(lab: Lab) -> Iterator[tuple[str, ...]]:
-    """A partition of three nodes, the last of them drained."""
-    names = lab.nodes[:3]
-    lab.run("scontrol", "create", "partition=few", f"nodes={','.join(names)}")
-    lab.run("scontrol", "update", f"nodename={names[-1]}", "state=drain", "reason=bad fan")
-    yield names
-    lab.run("scontrol", "update", f"nodename={names[-1]}", "state=resume")
-    lab.run("scontrol", "delete", "partition=few")
+def drained(lab: Lab) -> Iterator[str]:
+    """The last node, drained."""
+    name = lab.nodes[-1]
+    lab.run("scontrol", "update", f"nodename={name}", "state=drain", "reason=bad fan")
+    yield name
+    lab.run("scontrol", "update", f"nodename={name}", "state=resume")
 
 
 def test_preflight_checks_the_idle_nodes(
-    cli: Commands, lab_site: Path, shared: Path, few: tuple[str, ...], tmp_path: Path
+    cli: Commands, lab: Lab, lab_site: Path, shared: Path, drained: str, tmp_path: Path
 ) -> None:
-    lab_site.write_text(lab_site.read_text() + "partition: few\n")
-    excluded, drained = tmp_path / "bad.txt", few[-1]
+    excluded = tmp_path / "bad.txt"
     cli("doctor", "--all-nodes", "--site", lab_site, "--json", "--exclude-file", excluded)
     assert cli.code == ExitCode.NO_SCORE, cli.err
     document = json.loads(cli.out)
     nodes = {row["node"]: row for row in document["nodes"]}
-    assert set(nodes) == {*few} and document["tested"] == len(few) - 1
+    assert set(nodes) == set(lab.nodes) and document["tested"] == len(lab.nodes) - 1
     assert (nodes[drained]["verdict"], nodes[drained]["reason"]) == ("untested", "drained: bad fan")
     assert {row["verdict"] for name, row in nodes.items() if name != drained} <= {"pass", "warn"}
     assert excluded.read_text() == "" and list(shared.iterdir()) == []
-    cli("doctor", *SYSTEM, "--site", lab_site, "--nodes", ",".join(few[:2]))
+    cli("doctor", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
     assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out
 
 
@@ -252,7 +245,7 @@ def test_a_set_gets_more_runs_and_their_time(lab_site: Path, cli: Commands) -> N
     """Without a limit of the site the job of two more runs asks Slurm for more than the job of one."""
     lines = lab_site.read_text().splitlines(keepends=True)
     lab_site.write_text("".join(one for one in lines if not one.startswith("time_limit")))
-    what = (*one_node(lab_site), "--nexp", 1, "--site", lab_site)
+    what = (*SYSTEM, "--nexp", 1, "--site", lab_site)
     assert cli("submit", *what, "--name", "first", "--wait").code == ExitCode.OK, cli.err
     root = Path(cli.json("ls", "--site", lab_site)["sets"][0]["set"])
     assert cli("rm", root, "--site", lab_site).code == ExitCode.SET_STATE, "complete"

@@ -91,6 +91,10 @@ def start_ssh(lab: object) -> Iterator[Callable[..., SshHosts]]:
 
 
 @pytest.fixture
-def orchestrator() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Call the command line outside any allocation."""
-    return lambda *arguments, stdin="", env={}: call(arguments, env, stdin)
+def orchestrator(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Call the command line outside any allocation, and in an empty folder: the checkout may have a
+    site.yaml."""
+    empty = tmp_path_factory.mktemp("empty")
+    return lambda *arguments, stdin="", env={}: call(arguments, env, stdin, cwd=empty)
