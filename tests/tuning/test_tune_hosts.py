@@ -111,7 +111,7 @@ def test_apply_names_the_way_without_ssh(host: Host, tmp_path: Path) -> None:
         (["plan", "--nodes", "a,a"], "stands twice"),
         (["apply", "--owner", "a b"], "is not a name"),
         (["verify", "some-set"], "takes no set"),
-        (["apply", "--sudo-password-fd", "77"], "--sudo-password-fd 77"),
+        (["apply", "--sudo-password-fd", "65000"], "--sudo-password-fd 65000"),
         (["apply", "--sudo-password-fd", "0"], "no password was written to it"),
         (["plan", "--via", "srun"], "needs hosts"),
     ],
