@@ -214,7 +214,6 @@ TOGETHER = (
 )
 REFEREE = (
     "mllog/test_mllog_differential.py",
-    "mllog/test_mllog_installed.py",
     "mllog/test_mllog_sets.py",
     "simulation/test_training_referee.py",
 )
@@ -317,6 +316,15 @@ def pytest_runtest_makereport(
     elif item.get_closest_marker("lab") and not lab_problem():
         lab_at(lab_state()).end_all()
     return report
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """After a green run, remove the folders of all tests: they may lie in memory."""
+    option, factory = session.config.option, session.config._tmp_path_factory
+    is_worker = hasattr(session.config, "workerinput")
+    if exitstatus == pytest.ExitCode.OK and option.basetemp is None and not is_worker:
+        shutil.rmtree(factory.getbasetemp(), ignore_errors=True)
 
 
 def empty(folder: Path | None) -> None:

@@ -9,12 +9,9 @@ import subprocess
 import sys
 import venv
 import zipfile
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
-from command_line import call
 from processes import captured
 from test_oldest_python import oldest
 from until import LIMIT_S
@@ -26,49 +23,13 @@ TESTER = Path.home()
 pytestmark = pytest.mark.usefixtures("own_home")
 
 
-UV_NAMES = {
-    "index-url": "UV_DEFAULT_INDEX",
-    "extra-index-url": "UV_INDEX",
-    "find-links": "UV_FIND_LINKS",
-    "trusted-host": "UV_INSECURE_HOST",
-    "proxy": "ALL_PROXY",
-    "cert": "SSL_CERT_FILE",
-    "constraint": "UV_CONSTRAINT",
-}
-"""What uv calls settings of pip, which it does not read."""
-MANY = ("extra-index-url", "find-links", "trusted-host", "constraint")
-
-
-@cache
-def pip_settings(home: str) -> str:
-    """What `pip config list` prints."""
-    argv = [sys.executable, "-m", "pip", "config", "list"]
-    env = os.environ | {"HOME": home}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, check=True).stdout
-
-
-def settings_for_uv() -> dict[str, str]:
-    """pip's settings as uv takes them, which resolves in a tenth of pip's time. An own setting of uv counts more."""
-    settings: dict[str, str] = {}
-    for name, value in re.findall(r"^\S*\.([\w-]+)='(.*)'$", pip_settings(str(Path.home())), re.M):
-        if name in MANY:
-            value = " ".join(dict.fromkeys([*settings.get(name, "").split(), *value.split()]))
-        elif name in settings:  # environment variables come first, and count more
-            continue
-        settings[name] = value
-    settings = {UV_NAMES[name]: value for name, value in settings.items() if name in UV_NAMES}
-    if "UV_FIND_LINKS" in settings:
-        settings["UV_FIND_LINKS"] = settings["UV_FIND_LINKS"].replace(" ", ",")
-    settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"  # all indexes count the same, as for pip
-    settings["UV_SYSTEM_CERTS"] = "true"
-    return {name: value for name, value in settings.items() if name not in os.environ}
-
-
 def has_network() -> bool:
     """Whether pip reaches its index: a proxy counts, and so does an index of one's own."""
     if any(os.environ.get(name) for name in ("PIP_INDEX_URL", "HTTPS_PROXY", "https_proxy")):
         return True
-    configured = pip_settings(str(Path.home()))
+    configured = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
+    ).stdout
     if "index-url" in configured or "find-links" in configured:
         return True
     try:
@@ -93,30 +54,20 @@ def run(
 
 
 @pytest.fixture(scope="module")
-def wheel(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The wheel; while it is there, uv has the settings of pip."""
+def wheel(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     if os.environ.get("CI") != "true" and not has_network():
         pytest.skip("building the wheel needs a package index")
     folder = tmp_path_factory.mktemp("dist")
-    built = ("-m", "build", "--installer", "uv", "--wheel", "--outdir", folder, TOP)
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings_for_uv().items():
-            patch.setenv(name, value)
-        run(sys.executable, *built, cwd=folder)
-        [path] = folder.glob("*.whl")
-        yield path
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, TOP, cwd=folder)
+    [path] = folder.glob("*.whl")
+    return path
 
 
 def install(place: Path, *arguments: str | Path, **settings: str) -> Path:
-    """A clean environment with what these words name, made unless it exists: the folder of its programs.
-
-    uv installs it, which has the settings of pip: pip's own settings name no index, unless `settings` do.
-    """
+    """A clean environment with what these words name, made unless it exists: the folder of its programs."""
     if not place.exists():
         venv.create(place, with_pip=False)
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
-    env |= {"PYTHON": sys.executable, "INTO": str(place / "bin/python"), **settings}
-    env["PIP_CONFIG_FILE"] = os.devnull
+    env = {**os.environ, "PYTHON": sys.executable, "INTO": str(place / "bin/python"), **settings}
     subprocess.run(
         [TOP / "tools/install", *arguments], env=env, check=True, stdin=subprocess.DEVNULL
     )
@@ -144,9 +95,12 @@ def test_programs_write_in_a_home_of_their_own(own_home: Path, empty: Path) -> N
 
 
 def test_programs_have_the_settings_of_the_tester(
-    own_home: Path,
+    own_home: Path, empty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert pip_settings(str(own_home)) == pip_settings(str(TESTER))
+    asked = (sys.executable, "-m", "pip", "config", "list")
+    here = run(*asked, cwd=empty).stdout
+    monkeypatch.setenv("HOME", str(TESTER))
+    assert here == run(*asked, cwd=empty).stdout
 
 
 def test_what_is_in_the_wheel(wheel: Path) -> None:
@@ -274,9 +228,15 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
 
 
-def test_the_demo_of_uvx(wheel: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_of_uvx(
+    wheel: Path, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """uvx keeps the command in its cache: the next steps name uvx, as nothing is on PATH."""
     uvx = Path(sys.executable).with_name("uvx")
+    # uv reads neither pip's configuration nor the certificates that pip trusts.
+    run(sys.executable, "-m", "pip", "download", "--dest", tmp_path / "all", wheel, cwd=empty)
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "all"))
     done = run(uvx, "--from", wheel, "orchestrator", "demo", "--nexp", "1", cwd=empty, check=False)
     assert done.returncode == 1, done.stderr
     steps = [line.strip() for line in done.stdout.partition("look around:\n")[2].splitlines()]
@@ -297,7 +257,7 @@ def test_the_command_on_python_310(wheel: Path, tmp_path: Path) -> None:
     for logs in sorted({path.parent for path in (TOP / "tests/data/mllog").rglob("result_*.txt*")})[
         :4
     ]:
-        here = call(["score", logs], {})
+        here = run(sys.executable, "-m", "orchestrator", "score", logs, cwd=TOP, check=False)
         there = run(command, "score", logs, cwd=tmp_path, check=False)
         assert (there.returncode, there.stdout, there.stderr) == (
             here.returncode,

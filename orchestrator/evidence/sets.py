@@ -40,7 +40,7 @@ class RunSet:
 
 
 def began_after(job: JobRecord, asked: SubmissionRecord) -> bool:
-    """By the ledger, which only grows, else by the clocks of two hosts."""
+    """Compare by the ledger, which only grows, else by the clocks of two hosts."""
     of_job, of_request = _length(job.ledger), _length(asked.ledger)
     if of_job and of_request and of_job != of_request:
         return of_job > of_request
@@ -48,7 +48,7 @@ def began_after(job: JobRecord, asked: SubmissionRecord) -> bool:
 
 
 def _length(head: str) -> int:
-    """0: unknown."""
+    """Return a ledger's length, 0 if unknown."""
     number = head.partition(" ")[0]
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 10 else 0
 

@@ -406,8 +406,8 @@ def missing_runs(run_set: RunSet) -> list[int]:
 
 def _finished(run_set: RunSet, scheduler: Scheduler, world: World) -> SetError:
     open_records = list(_settle_by({}, run_set, world))
-    with suppress(SchedulerError, SetError):
-        if open_records:  # of jobs that left no record
+    if open_records:  # of jobs that left no record
+        with suppress(SchedulerError, SetError):
             settle(run_set, scheduler, world)
     return SetError(
         f"{run_set.name} is done: {count(run_set.record.nexp, 'run')}; nothing is left to run",

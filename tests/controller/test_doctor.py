@@ -22,7 +22,6 @@ from orchestrator.model.prerequisites import UnmetNeed
 from orchestrator.nodes.names import NamedNode
 from orchestrator.onnode.policy.check_names import CHECKS
 from orchestrator.onnode.policy.verdict import NodeVerdict, Row, Verdicts
-from orchestrator.preflight import places
 from orchestrator.published import of_set
 from orchestrator.render import render_bundle
 from orchestrator.runset.create import describe
@@ -39,12 +38,6 @@ from orchestrator.site.remedies import (
 from orchestrator.words import PIPE
 
 Fake = Callable[[str, str], Path]
-
-
-@pytest.fixture
-def no_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what doctor itself finds: the node says nothing, which spares a third of a second per call."""
-    monkeypatch.setattr(places, "on_this_host", lambda request: Verdicts(()))
 
 
 def rows(cli: Commands, *arguments: str | Path) -> dict[str, dict[str, Any]]:
@@ -174,7 +167,6 @@ def test_a_log_directory_that_is_missing(cli: Commands, site: Path) -> None:
     )
 
 
-@pytest.mark.usefixtures("no_node")
 def test_code_that_is_missing(cli: Commands, site: Path) -> None:
     site.write_text(f"{site.read_text()}code: {{builtin: /no/code}}\n")
     answer = rows(cli, "local_2x2x8", "builtin", "--site", site)
@@ -265,7 +257,6 @@ def llama2(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("no_node")
 def test_data_that_are_not_prepared(cli: Commands, llama2: Path, tmp_path: Path) -> None:
     what = ("MI355X_1x8x1", "llama2_70b_lora", "--site", llama2)
     answer = rows(cli, *what)
@@ -306,9 +297,9 @@ def test_a_mistyped_data_folder_ends_in_the_one_that_is_there(cli: Commands, lla
 
 def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
     """They may exist. A download of terabytes to a likely place would not set the key."""
-    remedy = rows(cli, "MI350X_01x08x64", "flux1", "--site", site)["data"]["remedy"]
+    remedy = rows(cli, "MI325X_08x08x32", "flux1", "--site", site)["data"]["remedy"]
     asking = f"orchestrator config --set data.flux1.DATADIR --site {site} && orchestrator"
-    assert remedy == f"{asking} doctor MI350X_01x08x64 flux1 --site {site}"
+    assert remedy == f"{asking} doctor MI325X_08x08x32 flux1 --site {site}"
     assert cli("prepare", "flux1", "--check", "--site", site).code == ExitCode.BAD_INPUT
     assert cli.err.endswith(f"\n  {asking} prepare flux1 --check --site {site}\n")
     (site.parent / "data/flux1").mkdir(parents=True)
@@ -320,7 +311,6 @@ def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site
     assert hint in cli.err
 
 
-@pytest.mark.usefixtures("no_node")
 def test_a_token_that_the_program_needs(
     cli: Commands, llama2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,7 +456,6 @@ def test_a_config_to_mount_over_that_of_an_image(cli: Commands, tmp_path: Path) 
     assert cli(*what).code == ExitCode.BAD_INPUT and "name a new file" in cli.err
 
 
-@pytest.mark.usefixtures("no_node")
 def test_a_log_directory_in_which_others_replace_sets(
     cli: Commands, site: Path, tmp_path: Path
 ) -> None:
@@ -565,7 +554,6 @@ def test_advice_that_is_no_command_is_no_fix() -> None:
         assert command == "" and text.endswith(("; look at the mount", "; mount it"))
 
 
-@pytest.mark.usefixtures("no_node")
 def test_without_a_system_the_command_lists_them(cli: Commands, site: Path) -> None:
     command = rows(cli, "--site", site)["system"]["remedy"]
     assert cli(*shlex.split(command)[1:]).code == ExitCode.OK and "MI325X_08x08x32" in cli.out

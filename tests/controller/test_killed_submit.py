@@ -178,7 +178,7 @@ def test_resume_settles_a_complete_set_that_its_job_could_not(
     assert settled(complete) == [] and list(complete.glob(".*lock*")) == []
 
 
-def test_a_job_is_found_whose_clock_lies_behind_its_submitter(
+def test_a_job_is_found_although_its_clock_is_behind_that_of_its_submitter(
     complete: Path, cli: Commands
 ) -> None:
     """The ledger has grown since the request, whatever both clocks say."""

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import mlperf_logging
@@ -38,54 +38,27 @@ def new_package(folder: Path) -> Path:
     return package
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new_package(tmp_path_factory.mktemp("site"))
-
-
-SERVER = """
-import json, os, sys
-import scipy.stats
-
-for line in sys.stdin:
-    words, folder, path = json.loads(line)
-    if not os.fork():
-        os.chdir(folder)
-        for descriptor, name in enumerate(("stdout", "stderr"), 1):
-            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-        sys.path[:0] = path
-        from orchestrator.cli import main
-
-        sys.exit(main(words))
-    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
-"""
-"""Runs commands one after the other, each in a new process. They import scipy, which takes longer than all else, once."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    env = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(tmp_path_factory.mktemp("home")),
-        "OPENBLAS_NUM_THREADS": "1",  # a process with threads should not fork
-    }
-    argv = [sys.executable, "-c", SERVER]
-    with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
-    ) as running:
-        yield running
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    return new_package(tmp_path / "site")
 
 
 @pytest.fixture
-def command(tmp_path: Path, package: Path, server: subprocess.Popen[str]) -> Command:
+def command(tmp_path: Path, package: Path) -> Command:
     def run(*words: str, installed: bool = True) -> subprocess.CompletedProcess[str]:
         path = [str(ROOT), *([str(package.parent)] if installed else [])]
-        assert server.stdin and server.stdout
-        server.stdin.write(json.dumps([words, str(tmp_path), path]) + "\n")
-        server.stdin.flush()
-        code = int(server.stdout.readline())
-        said = [(tmp_path / name).read_text() for name in ("stdout", "stderr")]
-        return subprocess.CompletedProcess(words, code, *said)
+        program = (
+            f"import sys; sys.path[:0] = {path!r}; from orchestrator.cli import main; "
+            "sys.exit(main(sys.argv[1:]))"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", program, *words],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        )
 
     return run
 
@@ -177,10 +150,7 @@ def test_a_package_that_gives_other_rules_is_refused_with_the_differences(
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new))
-    try:
-        done = command("score", str(logs(tmp_path / "logs", "7.0.0")), "--ruleset", "7.0")
-    finally:
-        path.write_text(text)
+    done = command("score", str(logs(tmp_path / "logs", "7.0.0")), "--ruleset", "7.0")
     assert done.returncode == 2
     assert expected in done.stderr and "Traceback" not in done.stderr
     assert "hint: " in done.stderr

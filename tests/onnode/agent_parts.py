@@ -9,9 +9,7 @@ import select
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from processes import kill_all
@@ -24,29 +22,6 @@ from orchestrator.render import render_bundle, write_bundle
 
 TOP = Path(__file__).resolve().parents[2]
 STOP = ':::MLLOG {"namespace": "", "time_ms": 1, "key": "run_stop", "metadata": {"status": "success", "lineno": 1}}'
-COMPILED = """
-def compiled(text, file, folder):
-    import marshal
-    kept = f"{folder}/{hashlib.sha256(text + file.encode() + sys.version.encode()).hexdigest()}"
-    try:
-        with open(kept, "rb") as there:
-            return marshal.load(there)
-    except (OSError, EOFError, ValueError):
-        code = compile(text, file, "exec", dont_inherit=True)
-    try:
-        with open(f"{kept}.{os.getpid()}", "wb") as new:
-            marshal.dump(code, new)
-        os.replace(new.name, kept)
-    except OSError:  # another user's
-        pass
-    return code
-"""
-"""Agents of tests keep the package's byte code: to compile it is half of the work of an agent that starts and ends."""
-
-
-@cache
-def byte_code() -> TemporaryDirectory[str]:
-    return TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT"))
 
 
 class Bench:
@@ -70,9 +45,7 @@ class Bench:
         )
         write_bundle(render_bundle(entry, nexp=2), self.bundle)
         shutil.rmtree(self.bundle / "lib", ignore_errors=True)
-        no_byte_code = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(TOP / "orchestrator/onnode", self.bundle / "lib", ignore=no_byte_code)
-        self.keep_byte_code()
+        shutil.copytree(TOP / "orchestrator/onnode", self.bundle / "lib")
         self.layout.environment.write_text(
             'declare -x FROM_CONFIG="a \\"b\\" \\$c"\ndeclare -x EMPTY=""\n'
         )
@@ -80,13 +53,6 @@ class Bench:
 
     def plan(self, text: str) -> None:
         (self.code / "run_and_time.sh").write_text(text + "\n")
-
-    def keep_byte_code(self) -> None:
-        old = 'compile(self.files.get(file, b""), file, "exec", dont_inherit=True)'
-        self.change(
-            "loader.py", old, f'compiled(self.files.get(file, b""), file, {byte_code().name!r})'
-        )
-        self.change("loader.py", "\n\ndef unpack(", f"\n{COMPILED}\n\ndef unpack(")
 
     def change(self, program: str, old: str, new: str) -> None:
         """Replace `old` in a file of the package, for agents that start from now on."""
@@ -111,7 +77,7 @@ class Bench:
 
 
 class Agent:
-    """One agent that runs. `words` is all that it has said: (word, fields); `writes` the words of each write."""
+    """One agent that runs. `words` are all its messages: (word, fields); `writes` the words of each write."""
 
     def __init__(self, bench: Bench, name: str, action: str, environment: dict[str, str]) -> None:
         self.bench, self.name, self.words = bench, name, list[tuple[str, list[str]]]()

@@ -52,7 +52,6 @@ class Contract(Bench):
         site = Site(**local_site(folder / "sets", **more))
         self.entry = load_entry(system, workload, round=round_name, site=site)
         write_bundle(render_bundle(self.entry, nexp=1), self.bundle)
-        self.keep_byte_code()
         files = read(self.bundle).files
         self.layout.environment.write_bytes(evaluate_config(files, load(files, {}), 1))
         self.config = declared(self.layout.environment.read_bytes())

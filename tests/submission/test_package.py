@@ -424,9 +424,9 @@ def test_a_written_package_is_checked_again_with_the_printed_command(
 
     (out / RESULTS / "result_9.txt").unlink()
     before = sorted(out.rglob("*"))
-    said = checked()
-    assert "PACKAGE CHECKER FOUND ERRORS" in said and said.count("ERROR - ") == 1, said
-    assert "found 9, expected 10" in said
+    report = checked()
+    assert "PACKAGE CHECKER FOUND ERRORS" in report and report.count("ERROR - ") == 1, report
+    assert "found 9, expected 10" in report
     assert sorted(out.rglob("*")) == before and not list(copies.iterdir())
 
 
