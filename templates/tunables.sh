@@ -241,10 +241,12 @@ tune_fail() {
 
 # lock_state: the lock is a file in a folder that goes away with the last owner, so it may have been replaced meanwhile.
 lock_state() { # [EXISTING]: with a word, fail when there is no folder instead of making it
+  command -v flock >/dev/null || { tune_fail "the program flock is not on this host's PATH; it comes with util-linux"; return; }
   while :; do
-    [[ -z ${1:-} || -d $TUNE_STATE/owners ]] || return 1
-    command -v flock >/dev/null || { tune_fail "the program flock is not on this host's PATH; it comes with util-linux"; return; }
-    [[ -d $TUNE_STATE/owners ]] || mkdir -p "$TUNE_STATE/owners" 2>/dev/null || { tune_fail "cannot make $TUNE_STATE; root is needed"; return; }
+    if [[ ! -d $TUNE_STATE/owners ]]; then # asked once: a revert may move it away at any moment
+      [[ -z ${1:-} ]] || return 1
+      mkdir -p "$TUNE_STATE/owners" 2>/dev/null || { tune_fail "cannot make $TUNE_STATE; root is needed"; return; }
+    fi
     { exec {tune_lock}>"$TUNE_STATE/lock"; } 2>/dev/null || { [[ -d $TUNE_STATE ]] || continue; tune_fail "cannot write to $TUNE_STATE; root is needed"; return; }
     await_lock || { exec {tune_lock}>&-; return 1; }
     [[ ! /dev/fd/$tune_lock -ef $TUNE_STATE/lock ]] || return 0

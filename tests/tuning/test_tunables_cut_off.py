@@ -166,6 +166,21 @@ def test_a_watchdog_whose_flock_dies_tries_again(
     wait_for(lambda: host.is_as_before and not watchdogs(host.state))
 
 
+def test_a_watchdog_does_not_bring_back_what_a_revert_has_just_removed(host: Host) -> None:
+    """The revert ends while the watchdog is about to take the lock."""
+    host.state.mkdir()
+    (host.state / "owners").mkdir()
+    functions, call, _ = host.script.read_text().rpartition('tune_main "$@"')
+    assert call
+    host.script.write_text(
+        functions + 'command() { rm -r "$TUNE_STATE"; builtin command "$@"; }\n'
+        "orchestrator_tunables_watchdog; declare -p tune_lock\n"
+    )
+    done = host.run()
+    assert "tune_lock: not found" in done.stderr, "no lock was taken"
+    assert not host.state.exists()
+
+
 def test_a_watchdog_that_ignores_term_ends_with_the_revert(host: Host) -> None:
     """It is started by a process that ignores the signals of a job's end, and inherits that."""
     host.rows("apply", "job", ORCH_LEASE_S="3600")
