@@ -44,7 +44,11 @@ def by_hand(*arguments: str) -> int:
     # parent, behind the standard library.
     sys.path[0:1] = []
     sys.path.append(str(lib.parent))
-    loader = import_module("lib.loader")  # first: it refuses a Python that is too old
+    try:
+        loader = import_module("lib.loader")  # first: it refuses a Python that is too old
+    except SystemExit as refused:
+        print(refused, file=sys.stderr)
+        return 3 if arguments[:1] == ("preflight",) else 1  # 3: the checks could not run
     program = import_module("lib.kernel.program").read(str(lib.parent))
     sys.path.remove(str(lib.parent))
     for name in [name for name in sys.modules if name.partition(".")[0] == "lib"]:

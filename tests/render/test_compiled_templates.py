@@ -34,7 +34,7 @@ def test_they_are_kept_and_used(tmp_path: Path) -> None:
     first = job_of(tmp_path, str(tmp_path / "cache"))
     folder = tmp_path / "cache/orchestrator"
     kept = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert len(kept) == 9
+    assert len(kept) == 10
     assert folder.stat().st_mode & 0o777 == 0o700
     assert job_of(tmp_path, str(tmp_path / "cache")) == first
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == kept

@@ -407,3 +407,38 @@ def test_a_bundle_without_it_says_how_to_have_it(
     )
     assert ("`container: {engine: docker}`" if edit else "`preflight: {deep: true}`") in done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle"]
+
+
+OLD_PYTHON = """#!/bin/bash
+as_old='import sys, runpy; sys.version_info = (3, 6); del sys.argv[0]; runpy.run_path(*sys.argv[:1], run_name="__main__")'
+exec {python} "${{@:1:3}}" -c "$as_old" "${{@:4}}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("python", "said"),
+    [("old", "is Python 3.6; the bundle needs 3.9 or newer"), ("missing", "is missing on")],
+)
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("preflight.sh", 3), ("run_with_docker.sh", 1), ("run_with_docker_slurm.sh", 1)],
+)
+def test_an_unfit_interpreter_is_named(
+    tmp_path: Path, python: str, said: str, script: str, status: int
+) -> None:
+    write_bundle(render_bundle(an_entry(log_dir=str(tmp_path)), nexp=1), tmp_path / "bundle")
+    old = tmp_path / "old"
+    old.write_text(OLD_PYTHON.format(python=sys.executable))
+    old.chmod(0o755)
+    done = subprocess.run(
+        ["bash", script],
+        cwd=tmp_path / "bundle",
+        env={**os.environ, "PYTHON": str(tmp_path / python)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr and "install python3" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "old"]
