@@ -21,9 +21,9 @@ def events(*rows: tuple[str, str, str, str]) -> str:
     )
 
 
-def full_set(log_dir: Path) -> Path:
-    """A finished set of ten runs on two nodes, with everything that jobs leave."""
-    root = sets.make_set(log_dir, sets.logs(sets.MI355X))
+def full_set(log_dir: Path, runs: int = 10) -> Path:
+    """A finished set on two nodes, with everything that jobs leave."""
+    root = sets.make_set(log_dir, sets.logs(sets.MI355X)[:runs], nexp=runs)
     (root / "submissions/1.json").write_text(
         json.dumps(
             {"number": 1, "state": "submitted", "job_id": "7", "requested_ms": 1_777_000_000_000}

@@ -107,10 +107,14 @@ class Desk:
         self.run_set: RunSet | None = None
         self.done: list[Done] = []
         self._processes: list[SimProcess] = []
+        self._running: list[SimProcess] = []
 
     @property
     def busy(self) -> bool:
-        return any(process.alive for process in self._processes)
+        running = self._running
+        while running and not running[-1].alive:
+            running.pop()
+        return bool(running)
 
     def command(
         self, name: str, action: Callable[[CommandWorld], object], dies_at: float = NEVER
@@ -119,6 +123,7 @@ class Desk:
         process = self._engine.process(name, self._login)
         process.die_at(dies_at)
         self._processes.append(process)
+        self._running.append(process)
         world = CommandWorld(process, SimFiles(self._server, process, self._login), self._cluster)
         done = Done(name, self._engine.now)
         self.done.append(done)

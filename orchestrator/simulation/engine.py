@@ -127,7 +127,9 @@ class Strand:
 
     def __init__(self, process: SimProcess, action: Action) -> None:
         self._process, self._action = process, action
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._go, self._back = threading.Lock(), threading.Lock()  # cheaper than semaphores
+        self._go.acquire()
+        self._back.acquire()
         self._error: BaseException | None = None
         self.over = self.runs = False
         """`runs`: now. A beat of its process uses its event's stack."""

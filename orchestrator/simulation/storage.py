@@ -25,7 +25,7 @@ Paths outside the server's folder have no faults.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from orchestrator.onnode.kernel.files import Appender, PathLike
 from orchestrator.simulation.engine import Killed
@@ -38,28 +38,6 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE = 1 << 20
 _PROBE = bytes(1 << 16)
-
-
-class _Torn:
-    """Encloses a write: a process that dies before it may leave a part."""
-
-    def __init__(
-        self,
-        files: SimFiles,
-        put: Callable[[bytes | bytearray], object],
-        content: bytes | bytearray,
-    ) -> None:
-        self._files, self._put, self._content = files, put, content
-
-    def __enter__(self) -> None:
-        self._alive = self._files.process.alive
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        faults = self._files.server.faults
-        if kind is Killed and self._alive and faults.writable(self._files.host):
-            size = self._files.server.engine.random.randrange(len(self._content) + 1)
-            if size:
-                self._put(self._content[:size])
 
 
 class SimAppender(Appender):
@@ -76,8 +54,13 @@ class SimAppender(Appender):
         return os.fstat(self._fd).st_size
 
     def write(self, content: bytes | bytearray) -> int:
-        with _Torn(self._files, self.put, content):
+        alive = self._files.process.alive
+        try:
             self._files.enter(self._path, "write", self._handle)
+        except Killed:
+            if part := self._files.torn(content) if alive else b"":
+                self.put(part)
+            raise
         faults, fits = self._files.server.faults, len(content)
         if faults.active or self._failed:
             self._report()
@@ -148,9 +131,9 @@ class SimFiles(SimReader):
         if server.contents is not None:
             server.contents.wrote(os.fstat(fd), self.host)
         os.write(fd, content)
-        self.server.stamp(fd)
-        if view := self.view:
-            view.wrote(path, os.fstat(fd))
+        server.stamp(fd)
+        if server.caching.on:
+            server.view(self.host).wrote(path, os.fstat(fd))
 
     def overwrite(self, fd: int, path: PathLike, content: bytes | bytearray, at: int) -> None:
         """Write at the file's old end: a file opened to append ignores offsets."""
@@ -160,6 +143,13 @@ class SimFiles(SimReader):
             self.put(place, path, content)
         finally:
             os.close(place)
+
+    def torn(self, content: bytes | bytearray) -> bytes | bytearray:
+        """Return what a process that dies before a write may leave of it."""
+        server = self.server
+        if not server.faults.writable(self.host):
+            return b""
+        return content[: server.engine.random.randrange(len(content) + 1)]
 
     def synced(self, fd: int) -> None:
         if self.server.contents is not None:
@@ -171,8 +161,13 @@ class SimFiles(SimReader):
 
     def _fill(self, fd: int, path: PathLike, content: bytes, handle: tuple[int, int]) -> None:
         """Write all of `content`; without room, a part. Raises OSError."""
-        with _Torn(self, lambda part: self.put(fd, path, part), content):
+        alive = self.process.alive
+        try:
             self.enter(path, "write", handle)
+        except Killed:
+            if part := self.torn(content) if alive else b"":
+                self.put(fd, path, part)
+            raise
         faults = self.server.faults
         done = 0
         while done < len(content):
@@ -195,8 +190,8 @@ class SimFiles(SimReader):
         server.stamp(os.path.dirname(path) or ".")
         if made and server.journal is not None:
             server.journal.made(path)
-        if view := self.view:
-            view.changed(path)
+        if server.caching.on:
+            server.view(self.host).changed(path)
 
     def temporary(self, path: PathLike) -> str:
         self.process.step()

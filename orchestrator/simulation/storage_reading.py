@@ -53,8 +53,8 @@ class SimReader(Files):
         if handle is not None:
             if handle != self.handle:
                 fail(errno.ESTALE)
-        elif view := self.view:
-            view.enter(path, kind)
+        elif server.caching.on:
+            server.view(self.host).enter(path, kind)
 
     def open(self, path: PathLike, *, raw: bool = False) -> BinaryIO:
         return cast(BinaryIO, self._open(path))

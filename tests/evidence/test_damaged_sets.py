@@ -26,14 +26,42 @@ from orchestrator.evidence.tunables import read_tunables
 MEMBERS = ("host_processor_model_name",)
 
 
+RUNS = 3
+GOOD = ("A-good", "good")
+DAMAGED = (*SMALL_FILES, "runs/1/attempt_1/node_0.log", "runs/2/result_2.txt")
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return full_set(tmp_path_factory.mktemp("sets"))
+    return full_set(tmp_path_factory.mktemp("sets"), RUNS)
+
+
+@pytest.fixture(scope="module")
+def log_dir(whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two good sets, and a third between them by name."""
+    place = tmp_path_factory.mktemp("damaged")
+    for name in (*GOOD, whole.name):
+        shutil.copytree(whole, place / name, symlinks=True)
+    return place
 
 
 @pytest.fixture
-def a_set(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "sets" / whole.name, symlinks=True))
+def a_set(whole: Path, log_dir: Path) -> Iterator[Path]:
+    """A set whose files of DAMAGED are put back after the test."""
+    root = log_dir / whole.name
+    yield root
+    for name in DAMAGED:
+        path = root / name
+        if path.is_dir() and not path.is_symlink():
+            path.rmdir()
+        else:
+            path.unlink(missing_ok=True)
+        shutil.copy2(whole / name, path, follow_symlinks=False)
+
+
+@pytest.fixture
+def own_set(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / whole.name, symlinks=True))
 
 
 def everything(root: Path) -> SetEvidence:
@@ -69,7 +97,7 @@ def everything(root: Path) -> SetEvidence:
 def test_a_whole_set_has_no_findings(whole: Path) -> None:
     evidence = everything(whole)
     assert evidence.findings == []
-    assert len(read_attempts(evidence)) == 11 and len(attempt_starts(evidence)) == 1
+    assert len(read_attempts(evidence)) == RUNS + 1 and len(attempt_starts(evidence)) == 1
     assert captured(evidence, MEMBERS) == {"host_processor_model_name": "EPYC"}
 
 
@@ -115,35 +143,27 @@ def test_no_command_breaks(
     assert said.out or said.err
 
 
-def good_sets(log_dir: Path, whole: Path) -> Iterator[str]:
-    for k in range(3):
-        name = f"good-{k}"
-        shutil.copytree(whole, log_dir / name)
-        yield name
-
-
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_status_shows_the_good_sets_beside_a_damaged_one(
-    a_set: Path, whole: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
+    a_set: Path, tmp_path: Path, damage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log_dir = a_set.parent
-    names = list(good_sets(log_dir, whole))
     site = tmp_path / "site.yaml"
     site.write_text(f"kind: site\nscheduler: slurm\nlog_dir: {log_dir}\n")
     for name in ("set.json", "jobs/7.json", "runs/1/state.json", "runs/2/result_2.txt"):
         DAMAGE[damage](a_set / name)
     assert main(["status", "--site", str(site), "--json"]) == 0
     told = {Path(one["set"]).name: one for one in outputs.checked(capsys.readouterr().out)["sets"]}
-    assert set(names) <= set(told)
-    assert {(told[name]["state"], told[name]["done"]) for name in names} == {("complete", 10)}
+    assert {told[name]["state"] for name in GOOD} == {"complete"}
+    assert {told[name]["done"] for name in GOOD} == {RUNS}
     assert told[a_set.name]["state"] == "damaged" and told[a_set.name]["findings"]
     assert main(["status", "--site", str(site)]) == 0
 
 
-def test_names_that_no_node_has(a_set: Path) -> None:
+def test_names_that_no_node_has(own_set: Path) -> None:
     odd = "a\nb\x1b[31m"
-    (a_set / "nodes" / odd).mkdir()
-    (a_set / "nodes" / odd / "tunables.tsv").write_text("x\n")
+    (own_set / "nodes" / odd).mkdir()
+    (own_set / "nodes" / odd / "tunables.tsv").write_text("x\n")
     for name in (
         "runs/1\n",
         "runs/1/attempt_x\n",
@@ -151,20 +171,20 @@ def test_names_that_no_node_has(a_set: Path) -> None:
         "jobs/a\nb.json",
         "submissions/9\n.json",
     ):
-        (a_set / name).mkdir()
-    job = json.loads((a_set / "jobs/7.json").read_bytes())
-    (a_set / "jobs/7.json").write_text(
+        (own_set / name).mkdir()
+    job = json.loads((own_set / "jobs/7.json").read_bytes())
+    (own_set / "jobs/7.json").write_text(
         json.dumps({**job, "nodes": ["node-a", odd, ""], "spares": [odd]})
     )
-    with open(a_set / "events-7.tsv", "a") as file:
+    with open(own_set / "events-7.tsv", "a") as file:
         file.write(f"1\tloop\taside\t{odd}\tcheck\x1fwhy\x1f1\x1f1\n")
-    evidence = everything(a_set)
+    evidence = everything(own_set)
     assert "no name of a node" in "\n".join(map(str, evidence.findings))
     assert all(node.node.isprintable() and node.node for node in read_history(evidence))
 
 
-def test_more_runs_than_a_set_can_have(a_set: Path) -> None:
-    described = json.loads((a_set / "set.json").read_bytes())
-    (a_set / "set.json").write_text(json.dumps({**described, "nexp": 10**9}))
-    [picture] = look([a_set], [])
+def test_more_runs_than_a_set_can_have(own_set: Path) -> None:
+    described = json.loads((own_set / "set.json").read_bytes())
+    (own_set / "set.json").write_text(json.dumps({**described, "nexp": 10**9}))
+    [picture] = look([own_set], [])
     assert picture.state == "damaged" and "at most 9999 runs" in picture.reason

@@ -8,7 +8,7 @@ import os
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import failures
@@ -21,6 +21,7 @@ from orchestrator.causes.cause import END
 from orchestrator.causes.first import Ended, first_cause
 from orchestrator.causes.reading import symptoms
 from orchestrator.causes.tables import CAUSES
+from orchestrator.evidence.explanation import Explanation
 
 if sys.version_info >= (3, 11):
     from re import _constants as sre  # type: ignore[attr-defined]
@@ -49,37 +50,56 @@ def all_causes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     use_causes(monkeypatch, CAUSES)
 
 
-def hits(folder: Path) -> tuple[int, int]:
+CASES = [*LABELLED, *failures.cases("writing")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sets of CASES by their numbers."""
+    place = tmp_path_factory.mktemp("cases")
+    for number, case in enumerate(CASES):
+        failures.make_set(place / str(number), case)
+    return place
+
+
+@pytest.fixture(scope="module")
+def usual(folder: Path) -> list[Explanation]:
+    """What is said of CASES with all causes."""
+    return explained(folder)
+
+
+def explained(folder: Path, cases: Sequence[failures.Case] = CASES) -> list[Explanation]:
+    return [failures.of_set(folder / str(number), case) for number, case in enumerate(cases)]
+
+
+def hits(said: list[Explanation]) -> tuple[int, int]:
     """Return how many deciding lines are quoted, and how many first."""
-    found = [
-        real_logs.hits(failures.explained(folder / case.name, case), case.line) for case in LABELLED
-    ]
+    pairs = zip(said[: len(LABELLED)], LABELLED, strict=True)
+    found = [real_logs.hits(one, case.line) for one, case in pairs]
     return sum(hit for hit, _ in found), sum(first for _, first in found)
 
 
-def test_the_deciding_line_is_quoted(tmp_path: Path) -> None:
-    quoted, first = hits(tmp_path)
+def test_the_deciding_line_is_quoted(usual: list[Explanation]) -> None:
+    quoted, first = hits(usual)
     assert len(LABELLED) >= 160
     assert quoted >= 0.93 * len(LABELLED)
     assert first >= 0.9 * len(LABELLED)
 
 
 def test_without_any_cause_the_line_is_found_as_often(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, usual: list[Explanation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quoted, first = hits(tmp_path / "all")
+    quoted, first = hits(usual)
     use_causes(monkeypatch, ())
-    without, first_without = hits(tmp_path / "none")
+    without, first_without = hits(explained(folder, LABELLED))
     assert without >= 0.97 * quoted
     assert first_without >= 0.97 * first
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_order_of_signs_changes_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    folder: Path, usual: list[Explanation], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    cases = [*LABELLED, *failures.cases("writing")]
-    before = [failures.explained(tmp_path / "a" / case.name, case).cause for case in cases]
     order = random.Random(seed)
     shuffled = []
     for row in CAUSES:
@@ -88,8 +108,7 @@ def test_the_order_of_signs_changes_no_answer(
         shuffled.append(dataclasses.replace(row, told_by=" | ".join(signs)))
     order.shuffle(shuffled)
     use_causes(monkeypatch, tuple(shuffled))
-    after = [failures.explained(tmp_path / "b" / case.name, case).cause for case in cases]
-    assert after == before
+    assert [one.cause for one in explained(folder)] == [one.cause for one in usual]
 
 
 def published_logs() -> list[Path]:

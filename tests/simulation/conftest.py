@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from seeded_sets import cheaply
 from worlds import Sets
 
 
@@ -16,5 +17,6 @@ def place_of_worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sets(place_of_worlds: Path) -> Iterator[Sets]:
     """Make worlds; each is resumed to its end, and checked, after the test."""
     made = Sets(place_of_worlds)
-    yield made
-    made.close()
+    with cheaply():
+        yield made
+        made.close()

@@ -20,23 +20,26 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from multiprocessing.util import Finalize
 from pathlib import Path
+from unittest.mock import patch
 
 import set_invariants as invariants
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.model import Site, load_entry
+from orchestrator.onnode.kernel import program
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import BEAT_S
 from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
-from orchestrator.simulation import faults
+from orchestrator.simulation import faults, host
 from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
@@ -142,6 +145,18 @@ def bundle(place: Path, shape: Shape) -> Rendered:
     )
 
 
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    return _packed_once(tuple(sorted(files.items())))
+
+
+@lru_cache(maxsize=4)
+def _packed_once(files: tuple[tuple[str, bytes], ...], pack: Callable = program.pack) -> bytes:
+    return pack(dict(files))
+
+
+_unpacked = lru_cache(maxsize=4)(host.unpack)
+
+
 @dataclass
 class Trial:
     """One seed. `found` are its violations; `turns` its events, `virtual_s` its time."""
@@ -211,6 +226,22 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
 
 def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = None) -> Trial:
     """Play one seed, with all of its faults or some of them."""
+    with cheaply():
+        return _play(seed, only, place)
+
+
+@contextmanager
+def cheaply() -> Iterator[None]:
+    """Leave out work that is the same for all sets: their objects are few, and so are their programs."""
+    gc.disable()
+    try:
+        with patch.object(program, "pack", _packed), patch.object(host, "unpack", _unpacked):
+            yield
+    finally:
+        gc.enable()
+
+
+def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
     place = place or own_place()
     shape, plan = planned(seed)
     trial = Trial(seed, plan, shape, only)
@@ -225,7 +256,6 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     surroundings(world, shape, seed)
     for fault in trial.faults:
         faults.plant(world, fault)
-    gc.disable()  # the objects of a set are few, and collecting is slow
     try:
         world.play(LIMIT_S)
         frozen = any("freezes" in str(fault) for _, fault in world.happened)
@@ -245,7 +275,6 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
     except Exception:
         trial.found.append(traceback.format_exc(limit=-6))
     finally:
-        gc.enable()
         world.close()
     trial.turns, trial.virtual_s = world.engine.turns, world.engine.now
     trial.happened = [str(fault) for _, fault in world.happened]
@@ -271,14 +300,14 @@ def violations(world: Simulation) -> Iterator[str]:
         yield "there is no set"
         return
     root = world.run_set.layout.root
-    if world.missing():
-        yield f"liveness: runs {world.missing()} have no result after {world.user.resumes} resumes: {world.done[-1]}"
-    yield from invariants.record_violations(root, world.bundle.nexp, complete=not world.missing())
+    if missing := world.missing():
+        yield f"liveness: runs {missing} have no result after {world.user.resumes} resumes: {world.done[-1]}"
+    yield from invariants.record_violations(root, world.bundle.nexp, complete=not missing)
     yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
     yield from invariants.hold_violations(root)
     yield from invariants.ledger_violations(root)
-    if not world.missing():
+    if not missing:
         yield from invariants.score_violations(root)
     yield from world.trainings.overlaps
     for machine in world.machines.values():

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import set_invariants as invariants
 from outputs import checked
+from seeded_sets import cheaply
 
 from orchestrator.cli import main
 from orchestrator.cli.rehearsal_parts import spares_table
@@ -70,7 +71,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     def call(*argv: str | Path) -> Result:
         capfd.readouterr()
         try:
-            code = main([str(word) for word in argv])
+            with cheaply():
+                code = main([str(word) for word in argv])
         except SystemExit as ended:
             code = int(ended.code or 0)
         out, err = capfd.readouterr()

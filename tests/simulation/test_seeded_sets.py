@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,7 +88,7 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
     )
     if cancel < NEVER:
         world.engine.after(700.0, lambda: world.cancel(dies_at=cancel))
-    try:
+    with seeded_sets.cheaply(), closing(world):
         world.play()
         world.settle()
         world.engine.run(world.idle)
@@ -95,8 +96,6 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
         assert world.run_set is not None
         open_ones = invariants.open_records(world.run_set.layout.root)
         return [*seeded_sets.violations(world), *open_ones]
-    finally:
-        world.close()
 
 
 @pytest.mark.parametrize("step", range(28, 80, 2))

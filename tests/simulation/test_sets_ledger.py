@@ -30,9 +30,11 @@ TOP = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def original(place_of_worlds: Path) -> Iterator[Path]:
     """A complete set of three runs with a failed attempt, a submission and a cancel."""
-    sets = Sets(tmp_path_factory.mktemp("ledger"))
+    place = place_of_worlds / "ledger"
+    place.mkdir()
+    sets = Sets(place)
     world = sets.make(lambda me: exits(3) if me[:2] == (2, 1) else None, nodes=1, nexp=3)
     assert world.play() == 0 and world.run_set is not None
     mark_cancelled(world.run_set, world.set.job["job_id"])
