@@ -137,8 +137,8 @@ def host_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
     assert knobs() == before
 
 
-# Files with tests that run whole sets, agents or a browser, build the wheel, check every bundle, read the whole package, need scipy or ask
-# bash hundreds of times: not for `make unit`.
+# Files with tests that run whole sets, agents or a browser, build the wheel, check every bundle, read the whole package, need scipy or
+# start programs hundreds of times: not for `make unit`.
 WHOLE = (
     "bundle/",
     "builtin/",
@@ -150,10 +150,14 @@ WHOLE = (
     "compare/",
     "controller/test_asking.py",
     "controller/test_automatic_user.py",
+    "controller/test_doctor.py",
     "controller/test_init.py",
+    "controller/test_killed_submit.py",
+    "controller/test_more_runs.py",
     "controller/test_outputs.py",
     "controller/test_preflight.py",
     "controller/test_real_sets.py",
+    "controller/test_surface.py",
     "controller/test_tables.py",
     "controller/test_trust.py",
     "deep/test_deep_nodes.py",
@@ -161,8 +165,13 @@ WHOLE = (
     "docs/test_docs_blocks.py",
     "docs/test_docs_site.py",
     "evidence/test_damaged_sets.py",
+    "evidence/test_explain.py",
+    "evidence/test_lines.py",
     "evidence/test_old_sets.py",
+    "importing/test_import_catalogue.py",
+    "importing/test_import_rendered.py",
     "mllog/test_mllog_differential.py",
+    "mllog/test_mllog_installed.py",
     "mllog/test_mllog_published.py",
     "mllog/test_mllog_sets.py",
     "model/test_listing.py",
@@ -185,9 +194,14 @@ WHOLE = (
     "simulation/test_sets_",
     "simulation/test_training_referee.py",
     "submission/test_package.py",
+    "test_api.py",
+    "test_benchmarks.py",
     "test_errors.py",
     "test_imports.py",
+    "test_names.py",
     "test_order.py",
+    "test_oldest_python.py",
+    "test_words.py",
     "test_wheel.py",
     "test_zipapp.py",
     "tuning/test_revert_trials.py",
