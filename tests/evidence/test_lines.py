@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def usual(folder: Path) -> list[Explanation]:
-    """What is said of CASES with all causes."""
+    """The explanations of CASES with all causes."""
     return explained(folder)
 
 
@@ -72,9 +72,9 @@ def explained(folder: Path, cases: Sequence[failures.Case] = CASES) -> list[Expl
     return [failures.of_set(folder / str(number), case) for number, case in enumerate(cases)]
 
 
-def hits(said: list[Explanation]) -> tuple[int, int]:
+def hits(explanations: list[Explanation]) -> tuple[int, int]:
     """Return how many deciding lines are quoted, and how many first."""
-    pairs = zip(said[: len(LABELLED)], LABELLED, strict=True)
+    pairs = zip(explanations[: len(LABELLED)], LABELLED, strict=True)
     found = [real_logs.hits(one, case.line) for one, case in pairs]
     return sum(hit for hit, _ in found), sum(first for _, first in found)
 

@@ -279,13 +279,18 @@ def test_the_example_gives_what_its_readme_says(capsys: pytest.CaptureFixture[st
     ("before", "files"), [(b'"samples_count": ', 1), (b'"eval_accuracy", "value": ', 5)]
 )
 def test_a_number_that_no_float_holds_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: bytes, files: int
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    before: bytes,
+    files: int,
 ) -> None:
     """JSON may have one. As an evaluation it reaches no target, as a count it is unknown."""
     huge = re.compile(re.escape(before) + rb"[\d.]+")
     logs = [huge.sub(before + b"9" * 400, log) if k < files else log for k, log in enumerate(FIVE)]
     assert logs[0] != FIVE[0]
     folder = str(own_set(tmp_path / "set", logs))
+    monkeypatch.chdir(tmp_path)  # `report` writes report.html there
     for words in (["score", folder], ["report", folder], ["compare", folder, folder]):
         assert main(words) in (0, 1), capsys.readouterr().err
     score = score_dir(folder)

@@ -410,13 +410,18 @@ def test_a_bundle_without_it_says_how_to_have_it(
 
 
 OLD_PYTHON = """#!/bin/bash
-as_old='import sys, runpy; sys.version_info = (3, 6); del sys.argv[0]; runpy.run_path(*sys.argv[:1], run_name="__main__")'
-exec {python} "${{@:1:3}}" -c "$as_old" "${{@:4}}"
+# The first three words are options of Python.
+exec {python} "${{@:1:3}}" -c '
+import runpy, sys
+sys.version_info = (3, 6)
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+' "${{@:4}}"
 """
 
 
 @pytest.mark.parametrize(
-    ("python", "said"),
+    ("python", "message"),
     [("old", "is Python 3.6; the bundle needs 3.9 or newer"), ("missing", "is missing on")],
 )
 @pytest.mark.parametrize(
@@ -424,7 +429,7 @@ exec {python} "${{@:1:3}}" -c "$as_old" "${{@:4}}"
     [("preflight.sh", 3), ("run_with_docker.sh", 1), ("run_with_docker_slurm.sh", 1)],
 )
 def test_an_unfit_interpreter_is_named(
-    tmp_path: Path, python: str, said: str, script: str, status: int
+    tmp_path: Path, python: str, message: str, script: str, status: int
 ) -> None:
     write_bundle(render_bundle(an_entry(log_dir=str(tmp_path)), nexp=1), tmp_path / "bundle")
     old = tmp_path / "old"
@@ -439,6 +444,6 @@ def test_an_unfit_interpreter_is_named(
         timeout=LIMIT_S,
     )
     assert (done.returncode, done.stdout) == (status, "")
-    assert said in done.stderr and "install python3" in done.stderr
+    assert message in done.stderr and "install python3" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bundle", "old"]

@@ -232,7 +232,7 @@ def play(seed: int, only: tuple[int, ...] | None = None, place: Path | None = No
 
 @contextmanager
 def cheaply() -> Iterator[None]:
-    """Leave out work that is the same for all sets: their objects are few, and so are their programs."""
+    """Pack and unpack equal programs once, and collect no garbage: a set has few objects."""
     gc.disable()
     try:
         with patch.object(program, "pack", _packed), patch.object(host, "unpack", _unpacked):
