@@ -209,7 +209,8 @@ def main() -> int:
         "--most", type=int, default=0, metavar="N", help="end after so many runs; 0: all"
     )
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda given, _: sys.exit(128 + given))
     commit = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=TOP, check=True, capture_output=True, text=True
     ).stdout

@@ -114,10 +114,10 @@ def add_json(parser: ArgumentParser) -> None:
 
 def add_system(parser: ArgumentParser, *, optional: bool = False) -> None:
     """Add SYSTEM, WORKLOAD, --round and --systems-dir, for finding.load_named(). `optional`: a
-    missing SYSTEM is ""."""
+    missing SYSTEM is None."""
     many = "?" if optional else None
     text = "a name of `orchestrator systems`, its unique prefix, or a YAML file"
-    parser.add_argument("system", metavar="SYSTEM", nargs=many, default="", help=text)
+    parser.add_argument("system", metavar="SYSTEM", nargs=many, default=None, help=text)
     text = "a workload of that system; without it, the error lists them"
     add_operands(parser, "workload", "WORKLOAD", "?", text, "")
     add_option(parser, "--round", "R", "round, such as 6.0 (default: the newest the system has)")

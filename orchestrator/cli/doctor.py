@@ -78,7 +78,7 @@ def _check(args: Namespace) -> int:
             load,
             note,
             names=entry_words(args),
-            hosts_only=not args.system,
+            hosts_only=args.system is None,
         )
     )
     failed = [row.check for row in rows if row.verdict == "fail"]

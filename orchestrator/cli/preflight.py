@@ -76,7 +76,7 @@ def check_nodes(args: Namespace) -> int:
     from orchestrator.site.remedies import Remedies
 
     entry = requested_entry(args)
-    if not args.system:
+    if args.system is None:
         note(
             "hosts only: no GPU, fabric, image and data without a system; "
             f"{EXAMPLE} checks them too"
@@ -109,7 +109,7 @@ def requested_entry(args: Namespace) -> Entry:
     from orchestrator.preflight.bundle import hosts_only
 
     site = need_site(args.site)
-    if args.system:
+    if args.system is not None:
         return load_named(args, site)
     return hosts_only(site)
 
@@ -118,7 +118,7 @@ def entry_words(args: Namespace) -> list[str]:
     """Return SYSTEM, WORKLOAD and the options of both, as typed."""
     options = [("--round", args.round), *(("--systems-dir", folder) for folder in args.systems_dir)]
     options.append(("--site", args.site))
-    names = [args.system, args.workload] if args.system else []
+    names = [args.system, args.workload] if args.system is not None else []
     return names + [str(word) for pair in options if pair[1] for word in pair]
 
 

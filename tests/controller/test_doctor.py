@@ -138,6 +138,15 @@ def test_a_system_that_there_is_not_is_no_finding(cli: Commands, site: Path) -> 
     assert "MI999" in cli.err
 
 
+@pytest.mark.parametrize("words", [(), ("flux1",), ("--all-nodes",), ("flux1", "--all-nodes")])
+def test_an_empty_system_is_not_a_missing_one(
+    cli: Commands, site: Path, words: tuple[str, ...]
+) -> None:
+    """In a script with an unset variable hosts alone would be checked, and called fit."""
+    assert cli("doctor", "", *words, "--site", site).code == ExitCode.BAD_INPUT
+    assert "there is no system ''" in cli.err
+
+
 def test_a_system_without_a_workload(cli: Commands, site: Path) -> None:
     for command, *more in (
         ["submit", "--nexp", "1"],
