@@ -22,6 +22,8 @@ from machine import settings_owners
 TOP = Path(__file__).resolve().parents[2]
 RESUMES = 6
 LIMIT_S = 180.0
+ATTEMPTS = 20
+"""Of a run: more than a trial has faults. So every run must end well, although all may hit one."""
 
 SYSTEM = """kind: system
 name: faulty
@@ -172,6 +174,7 @@ class Trial:
 
     def submit_words(self) -> list[str]:
         words = ["submit", str(self.root / "faulty.yaml"), "builtin", "--nexp", str(self.runs)]
+        words += ["--override", f"limits.attempts={ATTEMPTS}"]
         words += ["--spares", str(self.flavour.spares)] if self.flavour.spares else []
         return words + (["--env", f"BUILTIN_FAULT={','.join(self.faults)}"] if self.faults else [])
 
