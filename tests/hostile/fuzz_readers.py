@@ -682,8 +682,12 @@ def fuzz_all(kept: Kept, names: list[str], minutes: float, processes: int, seed:
 
 @contextmanager
 def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Start a pool; end its parts if the block ends by an exception, such as that of a signal."""
-    with ProcessPoolExecutor(count, initializer=_end_by_parent) as pool:
+    """Start a pool whose temporary folders lie in one of this process, as a signal may come when a
+    worker has just made its own. End the parts if the block ends by an exception."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(count, initializer=_begin, initargs=(folder,)) as pool,
+    ):
         try:
             yield pool
         except BaseException:
@@ -692,9 +696,9 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def _end_by_parent() -> None:
-    """Ignore Ctrl-C, which the parent gets, too. TERM raises what Hypothesis passes on, so that
-    temporary folders are removed."""
+def _begin(folder: str) -> None:
+    """Ignore Ctrl-C, which the parent gets, too. TERM raises what Hypothesis passes on."""
+    tempfile.tempdir = folder
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
