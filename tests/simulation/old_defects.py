@@ -481,6 +481,7 @@ DEFECTS = [
         STORAGE,
         '    while not job.write(state, reason) and state == "complete":\n',
         '    while not job.write(state, reason) and state != "complete":\n',
+        why_not="rare: the last result awaits the storage just before, so the storage must fail between the two writes",
         likely=(r"storage is (full|over|read).* at the end of run 3",),
     ),
     one(
