@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from orchestrator.scheduler.local import Local, members
 
 ENV = {"PATH": "/usr/bin:/bin", "MARK": "a,b 'c' \"d\" $(e)"}
 
+BOOTED_S = 1_048_576.0
+
 
 def start(tmp_path: Path, body: str, name: str = "orch-t") -> str:
     script = tmp_path / "job.sh"
@@ -20,15 +23,21 @@ def start(tmp_path: Path, body: str, name: str = "orch-t") -> str:
     return Local().submit(JobRequest(script, name, tmp_path, ENV, str(tmp_path / "job_%j.out")))
 
 
-def test_name_id_and_environment(tmp_path: Path) -> None:
+def test_name_id_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"orch-{tmp_path.name}"
     job_id = start(tmp_path, 'env -0 >env; echo "$ORCH_JOB_ID"; while :; do sleep 0.05; done', name)
     output = tmp_path / f"job_{job_id}.out"
     try:
         until(lambda: output.exists() and output.read_text() == f"{job_id}\n")
-        [job] = Local().jobs(names=[name]).values()
+        with monkeypatch.context() as clocks:  # otherwise they differ by what passes between them
+            clocks.setattr("time.time", lambda: BOOTED_S + 50.0)
+            clocks.setattr("time.clock_gettime", lambda clock: 50.0)
+            [job] = Local().jobs(names=[name]).values()
+            same = Local().jobs(ids=[job_id])[job_id]
         assert (job.id, job.name, job.state, job.alive) == (job_id, name, "RUNNING", True)
-        assert Local().jobs(ids=[job_id])[job_id].start_ms == job.start_ms > 0
+        ticks = int(job_id.rpartition("-")[2])
+        started_ms = (BOOTED_S + ticks / os.sysconf("SC_CLK_TCK")) * 1000
+        assert same.start_ms == job.start_ms == int(started_ms)
         inside = dict(
             pair.split("=", 1) for pair in (tmp_path / "env").read_text().split("\0") if pair
         )
