@@ -29,7 +29,7 @@ def test_name_id_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     output = tmp_path / f"job_{job_id}.out"
     try:
         until(lambda: output.exists() and output.read_text() == f"{job_id}\n")
-        with monkeypatch.context() as clocks:  # otherwise they differ by what passes between them
+        with monkeypatch.context() as clocks:  # read one after the other, they never agree
             clocks.setattr("time.time", lambda: BOOTED_S + 50.0)
             clocks.setattr("time.clock_gettime", lambda clock: 50.0)
             [job] = Local().jobs(names=[name]).values()

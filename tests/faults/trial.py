@@ -23,7 +23,7 @@ TOP = Path(__file__).resolve().parents[2]
 RESUMES = 6
 LIMIT_S = 180.0
 ATTEMPTS = 20
-"""Of a run: more than a trial has faults. So every run must end well, although all may hit one."""
+"""Of each run: more than a trial of the campaign has faults, so every run must end well."""
 
 SYSTEM = """kind: system
 name: faulty
