@@ -35,6 +35,7 @@ import set_invariants as invariants
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel import program
+from orchestrator.onnode.kernel.beat import LOOK_S, SILENCE_S
 from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import BEAT_S
@@ -258,10 +259,9 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
         faults.plant(world, fault)
     try:
         world.play(LIMIT_S)
-        frozen = any("freezes" in str(fault) for _, fault in world.happened)
-        world.settle(
-            faults.GIVEN_UP_S + 900.0 if frozen else 600.0
-        )  # it lets go once its host is back
+        world.settle()
+        if stands_still(world):
+            world.settle(SILENCE_S + LOOK_S + 600.0)  # until its nodes leave, or its host is back
         world.engine.run(world.idle, LIMIT_S)
         loop_ended = not loop_killed_last(world) and not storage_failed_last(world)
         if loop_ended:
@@ -279,6 +279,12 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
     trial.turns, trial.virtual_s = world.engine.turns, world.engine.now
     trial.happened = [str(fault) for _, fault in world.happened]
     return trial
+
+
+def stands_still(world: Simulation) -> bool:
+    """Return whether a loop is stopped or waits in a call, on a host that Slurm has given up."""
+    processes = [loop.process for loop in world.jobs.every_loop]
+    return any(process.alive and (process.stopped or process.busy) for process in processes)
 
 
 def badly_closed(world: Simulation) -> Iterator[str]:
