@@ -15,6 +15,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -32,6 +33,7 @@ from unittest.mock import patch
 
 import set_invariants as invariants
 
+from orchestrator.cli.signals import exit_on
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel import program
@@ -111,9 +113,13 @@ SHAPES = (
 def own_place() -> Path:
     """Return the folder of this process for sets, in memory if possible. Its name has a constant length: the bytes that fit
     on a full storage depend on it."""
+    return place_of(os.getpid())
+
+
+def place_of(pid: int) -> Path:
     memory = Path("/dev/shm")
     folder = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
-    return folder / f"orchestrator-sim-{os.getpid():07}"
+    return folder / f"orchestrator-sim-{pid:07}"
 
 
 @cache
@@ -664,7 +670,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     done = Tally.read(args.record) if args.record else Tally()
     last = args.first + args.seeds
     first = max(args.first, done.last + 1)
-    with ProcessPoolExecutor(args.jobs, initializer=_clean_at_its_end) as pool:
+    with (
+        exit_on(signal.SIGTERM),  # workers do not notice that their parent is gone
+        ProcessPoolExecutor(args.jobs, initializer=_clean_at_its_end) as pool,
+    ):
         for block in range(first, last, BLOCK):
             played, began = Tally(), time.perf_counter()
             seeds = range(block, min(block + BLOCK, last))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import seeded_sets
 import set_invariants as invariants
+from processes import kill_all, see_them_go
+from until import LIMIT_S, until
 
 from orchestrator.simulation.desk import User
 from orchestrator.simulation.engine import NEVER
@@ -22,6 +27,27 @@ FEW = 1000
 @pytest.mark.parametrize("first", range(1, FEW + 1, SEEDS))
 def test_no_invariant_is_broken(first: int) -> None:
     play(range(first, first + SEEDS))
+
+
+def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
+    """Neither workers nor their sets."""
+    seeds = ["--seeds", "100000", "--jobs", "2", "--record", str(tmp_path / "record")]
+    process = subprocess.Popen([sys.executable, seeded_sets.__file__, *seeds])
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    places: list[Path] = []
+
+    def are_busy() -> bool:
+        places[:] = [seeded_sets.place_of(int(pid)) for pid in children.read_text().split()]
+        return len(places) == 2 and all(place.exists() for place in places)
+
+    try:
+        until(are_busy)
+        process.terminate()
+        assert process.wait(LIMIT_S) == 128 + signal.SIGTERM
+        see_them_go(tmp_path)
+        assert not any(place.exists() for place in places)
+    finally:
+        kill_all(tmp_path)
 
 
 @pytest.mark.long
