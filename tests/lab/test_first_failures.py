@@ -188,8 +188,16 @@ class Shell:
         until(lambda: self("orchestrator status")[1][1].split()[1] == state)
 
     def cancel(self) -> None:
-        """End the newest job, mostly before it starts: other tests run sets like it to their end."""
+        """End the newest job, mostly before it starts: other tests run sets like it to their end.
+
+        A started job writes until its end: its set would stay the newest after the next is made.
+        """
         self.lab.run("scancel", self.job)
+        until(lambda: self.job not in self._queued())
+
+    def _queued(self) -> list[str]:
+        """Return the jobs that wait, run or complete."""
+        return self.lab.run("squeue", "--noheader", "--format=%i").stdout.split()
 
 
 @pytest.fixture(scope="module")
