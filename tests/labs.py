@@ -63,7 +63,11 @@ class Lab:
             if reason == "Kill task failed":
                 self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
         idle = all(line.split()[1] == "idle" for line in nodes)
-        return idle and not self.run("squeue", "--noheader", "--format=%i").stdout
+        return idle and not self.queue()
+
+    def queue(self) -> list[str]:
+        """Return the jobs that wait, run or complete."""
+        return self.run("squeue", "--noheader", "--format=%i").stdout.split()
 
     def has_ended(self, job: str) -> bool:
         """Return whether Slurm has written the line of an ended job: cheaper than a question to it."""

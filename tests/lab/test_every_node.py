@@ -54,7 +54,7 @@ def folder(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
     )
     write_system(root, "two_nodes", nodes=NODES)
     yield root
-    for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
+    for job in lab.queue():
         lab.run("scancel", job)
     lab.free()
     assert differences(root) == []

@@ -193,11 +193,7 @@ class Shell:
         A started job writes until its end: its set would stay the newest after the next is made.
         """
         self.lab.run("scancel", self.job)
-        until(lambda: self.job not in self._queued())
-
-    def _queued(self) -> list[str]:
-        """Return the jobs that wait, run or complete."""
-        return self.lab.run("squeue", "--noheader", "--format=%i").stdout.split()
+        until(lambda: self.job not in self.lab.queue())
 
 
 @pytest.fixture(scope="module")

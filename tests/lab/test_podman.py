@@ -162,7 +162,7 @@ def test_no_container_outlives_its_job(bench: PodmanBench, end: str) -> None:
     else:
         os.kill(loop_of(parent_of(bench.client_of(bench.lab.nodes[0]))), signal.SIGKILL)
     until(lambda: not bench.containers())
-    until(lambda: not bench.queue())
+    until(lambda: not bench.lab.queue())
 
 
 def loop_of(agent: int) -> int:

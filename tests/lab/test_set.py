@@ -67,9 +67,6 @@ class Bench:
         [container] = self.lab.run("docker", "ps", "--quiet", label).stdout.split()
         self.lab.run("docker", "kill", container)
 
-    def queue(self) -> str:
-        return self.lab.run("squeue", "--noheader", "--format=%i").stdout
-
 
 @pytest.fixture
 def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
@@ -82,9 +79,9 @@ def bench_at(lab: Lab, name: str, make: Callable[[Lab, Path], Bench] = Bench) ->
     root = lab.shared / f"test-{os.getpid()}-{name}"
     made = make(lab, root)
     yield made
-    for job in made.queue().split():
+    for job in made.lab.queue():
         lab.run("scancel", job)
-    until(lambda: not made.queue())
+    until(lambda: not made.lab.queue())
     until(
         lambda: left_over(made) == [], lambda: left_over(made)
     )  # of other sets on this machine too, which end by themselves
@@ -238,7 +235,7 @@ def test_a_bad_day_of_the_bundle_alone(bench: Bench) -> None:
         bench.kill_container(second)
         until(lambda: trains(run_set, 2))
         bench.lab.run("scancel", job)
-        until(lambda: not bench.queue())
+        until(lambda: not bench.lab.queue())
         assert bench.containers() == ""
         assert (
             bench.lab.run(
@@ -298,7 +295,7 @@ def test_runs_of_one_node_each_go_on_side_by_side(bench: Bench) -> None:
     until(lambda: trains(run_set, 3))
     [lost] = Set(run_set).run(3)["nodes"]
     bench.kill_container(lost)
-    until(lambda: not bench.queue())
+    until(lambda: not bench.lab.queue())
     job = Set(run_set).job
     assert job["state"] == "complete", job
     assert [(entry["node"], entry["run"], entry["kind"]) for entry in job["set_aside"]] == [

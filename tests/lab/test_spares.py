@@ -144,7 +144,7 @@ def _parent(entry: Path) -> int:
 def batch(lab: Lab) -> Iterator[Batch]:
     folder = lab.shared / f"spares-{os.getpid()}"
     yield Batch(lab, folder)
-    for job in lab.run("squeue", "--noheader", "--format=%i").stdout.split():
+    for job in lab.queue():
         lab.run("scancel", job)
     if [
         line

@@ -111,12 +111,13 @@ SHAPES = (
 
 
 def own_place() -> Path:
-    """Return the folder of this process for sets, in memory if possible. Its name has a constant length: the bytes that fit
-    on a full storage depend on it."""
+    """Return the folder of this process for sets."""
     return place_of(os.getpid())
 
 
 def place_of(pid: int) -> Path:
+    """Return the folder of a process for sets, in memory if possible. Its name has a constant length: the bytes that fit
+    on a full storage depend on it."""
     memory = Path("/dev/shm")
     folder = memory if os.access(memory, os.W_OK) else Path(tempfile.gettempdir())
     return folder / f"orchestrator-sim-{pid:07}"
@@ -265,9 +266,8 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
         faults.plant(world, fault)
     try:
         world.play(LIMIT_S)
-        world.settle()
-        if stands_still(world):
-            world.settle(SILENCE_S + LOOK_S + 600.0)  # until its nodes leave, or its host is back
+        # The nodes of a loop that stands still leave in the end, or when its host is back.
+        world.settle(600.0 + (SILENCE_S + LOOK_S if stands_still(world) else 0.0))
         world.engine.run(world.idle, LIMIT_S)
         loop_ended = not loop_killed_last(world) and not storage_failed_last(world)
         if loop_ended:
@@ -288,7 +288,7 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
 
 
 def stands_still(world: Simulation) -> bool:
-    """Return whether a loop is stopped or waits in a call, on a host that Slurm has given up."""
+    """Return whether a loop is stopped or waits in a call. After the last job its host is one that Slurm has given up."""
     processes = [loop.process for loop in world.jobs.every_loop]
     return any(process.alive and (process.stopped or process.busy) for process in processes)
 

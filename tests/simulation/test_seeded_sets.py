@@ -31,8 +31,8 @@ def test_no_invariant_is_broken(first: int) -> None:
 
 def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
     """Neither workers nor their sets."""
-    seeds = ["--seeds", "100000", "--jobs", "2", "--record", str(tmp_path / "record")]
-    process = subprocess.Popen([sys.executable, seeded_sets.__file__, *seeds])
+    options = ["--seeds", "100000", "--jobs", "2", "--record", str(tmp_path / "record")]
+    process = subprocess.Popen([sys.executable, seeded_sets.__file__, *options])
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     places: list[Path] = []
 

@@ -119,8 +119,7 @@ class Place:
 
     def running(self) -> list[str]:
         """Return this place's jobs in the queue: other tests may leave theirs."""
-        queue = self.lab.run("squeue", "--noheader", "--format=%i").stdout.split()
-        return [job for job in queue if job in self.jobs]
+        return [job for job in self.lab.queue() if job in self.jobs]
 
     def end(self) -> None:
         self.set_dir()
