@@ -66,6 +66,9 @@ ENDING_AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses between checks of a job that has closed its set: it still cleans its nodes."""
 
 
+WITHDRAWN = "the controller lost the set before it asked the scheduler"
+
+
 def controller_lock(path: Path, cluster: str = "", world: World = THIS) -> Lock:
     return Lock(Lease(path, world.holder(cluster=cluster), world=world), _another_controller)
 
@@ -154,8 +157,8 @@ def submit(
         if live is not None:
             raise _already(run_set, live)
         program = verified_bundle(run_set, edited=edited, nexp=nexp, world=world)
+        lock.confirm()
         if nexp > run_set.record.nexp:
-            lock.confirm()
             run_set = extend(run_set, nexp, world)
         request = request_for(run_set, allocation=allocation, program=program)
         record = SubmissionRecord(
@@ -168,7 +171,11 @@ def submit(
             ledger=_ledger_head(run_set, world),
         )
         _record(run_set, record, world)
-        lock.confirm()
+        try:
+            lock.confirm()
+        except SetError:
+            _withdraw(run_set, record, world)
+            raise
         return _ask(run_set, scheduler, request, record, world)
 
 
@@ -470,6 +477,11 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
         return write_submission(run_set.layout, record, world=world)
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
+    except FileExistsError as error:
+        raise SetError(
+            f"another controller works on {run_set.name}: it has just written {path}",
+            hint=f"orchestrator status {quoted(run_set.layout.root)}",
+        ) from error
     except OSError as error:
         room = error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise SetError(
@@ -478,6 +490,14 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
             if room
             else f"ls -ld {quoted(path.parent)}",
         ) from error
+
+
+def _withdraw(run_set: RunSet, record: SubmissionRecord, world: World) -> None:
+    """Record it as refused, unless it is settled."""
+    numbered = {asked.number: asked for asked in submissions(run_set.layout)}
+    with suppress(SetError):
+        if not numbered.get(record.number, record).settled:
+            _record(run_set, replace(record, state="refused", error=WITHDRAWN), world)
 
 
 def mark_cancelled(run_set: RunSet, job_id: str, world: World = THIS) -> None:

@@ -7,9 +7,10 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from controller_parts import Cluster, Hasty, write_set
@@ -24,6 +25,7 @@ from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import read as read_lease
 from orchestrator.runset.submit import (
     ENDING_AGAIN_S,
+    WITHDRAWN,
     controller_lock,
     job_environment,
     submissions,
@@ -344,3 +346,66 @@ def test_a_submission_whose_number_cannot_be_found_takes_the_place_of_none(run_s
     with pytest.raises(SetError, match="Stale file handle; nothing was submitted"):
         submit(run_set, cluster, world=world)
     assert (run_set.layout.submission(1).read_bytes(), len(cluster.submitted)) == (before, 1)
+
+
+class Overtaken(Files):
+    """Storage on which a submission takes so long that another controller acts before it is there, or after."""
+
+    def __init__(self, act: Callable[[], object], *, after: bool) -> None:
+        self._act, self._after = act, after
+
+    def link(self, source: PathLike, target: PathLike) -> None:
+        is_submission = Path(target).parent.name == "submissions"
+        if is_submission and not self._after:
+            self._act()
+        super().link(source, target)
+        if is_submission and self._after:
+            self._act()
+
+
+def taken_over(run_set: RunSet) -> None:
+    thief = replace(THIS.holder(), host="elsewhere")
+    run_set.layout.lock.write_text(json.dumps(asdict(thief)))
+
+
+def test_a_submission_of_a_lost_set_is_withdrawn(run_set: RunSet) -> None:
+    cluster, world = Cluster(), World()
+    world.files = Overtaken(lambda: taken_over(run_set), after=True)
+    with pytest.raises(SetError, match="elsewhere; it took over meanwhile"):
+        submit(run_set, cluster, world=world)
+    [record] = submissions(run_set.layout)
+    assert (record.state, record.error, cluster.submitted) == ("refused", WITHDRAWN, [])
+
+
+def test_a_submission_never_takes_the_place_of_another(run_set: RunSet) -> None:
+    cluster, world = Cluster(), World()
+    other = SubmissionRecord(number=1, state="submitted", job_id="7")
+    world.files = Overtaken(lambda: write(other, run_set.layout.submission(1)), after=False)
+    with pytest.raises(SetError, match="it has just written .*/submissions/1.json") as caught:
+        submit(run_set, cluster, world=world)
+    assert caught.value.hint == f"orchestrator status {run_set.layout.root}"
+    assert (submissions(run_set.layout), cluster.submitted) == ([other], [])
+    assert [path.name for path in run_set.layout.submissions.iterdir()] == ["1.json"]
+
+
+def test_a_controller_that_lost_the_set_before_its_submission_writes_none(run_set: RunSet) -> None:
+    class Late(Cluster):
+        def jobs(self, *arguments: Any, **named: Any) -> dict[str, Job]:
+            taken_over(run_set)
+            return super().jobs(*arguments, **named)
+
+    cluster = Late()
+    with pytest.raises(SetError, match="elsewhere; it took over meanwhile"):
+        submit(run_set, cluster)
+    assert (submissions(run_set.layout), cluster.submitted) == ([], [])
+
+
+def test_a_submission_without_hard_links(run_set: RunSet) -> None:
+    class NoLinks(Files):
+        def link(self, source: PathLike, target: PathLike) -> None:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(target))
+
+    world = World()
+    world.files = NoLinks()
+    record = submit(run_set, Cluster(), world=world)
+    assert submissions(run_set.layout) == [record]

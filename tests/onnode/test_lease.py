@@ -19,11 +19,11 @@ import pytest
 from sources import package_for_all
 from until import LIMIT_S, make_older, until
 
-from orchestrator.onnode.kernel.files import Files, PathLike, open_new
+from orchestrator.onnode.kernel.files import Files, PathLike, linked, open_new
 from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
-from orchestrator.onnode.set.lease import HeldError, Lease, linked
+from orchestrator.onnode.set.lease import HeldError, Lease
 
 HEARD_OF = r"it was heard of \d+ s ago$"
 """The age depends on how long the test takes."""
@@ -155,7 +155,7 @@ def test_a_planted_link_is_not_followed(path: Path) -> None:
     path.symlink_to(victim)
     new = path.with_name("new")
     new.write_text("lock")
-    assert not linked(new, path)
+    assert not linked(new, path, THIS.files)
     with pytest.raises(FileExistsError):
         open_new(path)
     assert victim.read_text() == "mine"

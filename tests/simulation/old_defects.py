@@ -12,8 +12,8 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
     f"orchestrator/onnode/set/{name}.py"
     for name in ("folder", "lease", "ledger", "opening", "settle", "submissions")
 )
-EVENTS, WAITING, JOBS = (
-    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "waiting", "jobs")
+EVENTS, FILES, JOBS, WAITING = (
+    f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "files", "jobs", "waiting")
 )
 ATTEMPT, REPORTS, SET_JOB, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
@@ -173,7 +173,7 @@ DEFECTS = [
         "faults review F5, V6",
         (
             Edit(
-                LEASE,
+                FILES,
                 (
                     "    try:\n"
                     "        files.link(source, target)\n"
@@ -211,7 +211,7 @@ DEFECTS = [
         "two jobs that found the lock of a dead one could both get the set",
         "a9867fe",
         LEASE,
-        "        if not linked(mine, guard, self._world):\n"
+        "        if not linked(mine, guard, files):\n"
         "            taker = look(guard, self.me, self._sees, self._stale_s, self._world)\n"
         "            if taker is not None and taker[1].gone:\n                files.remove(guard)\n            return False\n",
         "        files.remove(self.path)\n        return True\n",
@@ -570,6 +570,26 @@ DEFECTS = [
         ),
         "",
         likely=("next resume is killed at its step [345].", "limit='0:15"),
+    ),
+    Defect(
+        "submission-over-another",
+        "a resume that stood still while another finished the set wrote over its submission, or left one of its own open",
+        "seed 3128063",
+        (
+            Edit(SUBMISSIONS, ', new=submission.state == "intended")', ")"),
+            Edit(
+                SUBMIT,
+                "        lock.confirm()\n        if nexp > run_set.record.nexp:\n",
+                "        if nexp > run_set.record.nexp:\n",
+            ),
+            Edit(
+                SUBMIT,
+                "        except SetError:\n            _withdraw(run_set, record, world)\n            raise\n",
+                "        except SetError:\n            raise\n",
+            ),
+        ),
+        why_not="rare: of 128,000 sets one showed it: a resume must stand still at a few of its steps until the set has ended",
+        likely=(r"resume is stopped at its step [23]\d",),
     ),
     one(
         "cancel-waits-for-nothing",

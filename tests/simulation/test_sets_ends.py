@@ -7,6 +7,7 @@ import signal
 from dataclasses import replace
 
 import pytest
+import set_invariants as invariants
 from worlds import PATIENCE_S, RUN_S, Ends, Me, Sets, World, exits, hangs
 
 from orchestrator.evidence.ledger import verify
@@ -353,6 +354,30 @@ def test_a_submission_is_what_the_ledger_says_of_it(sets: Sets) -> None:
     )
     assert (written.state, written.job_id, written.error) == ("submitted", before["job_id"], "")
     assert [str(problem) for problem in verify(world.set.root).problems] == []
+
+
+def test_a_resume_that_stands_still_at_any_step_while_another_finishes_the_set(sets: Sets) -> None:
+    """It writes no submission over that of the other, and leaves none of its own open."""
+    stood_still = 0
+    for step in range(1, 60):
+        world = sets.make(nodes=1, nexp=1).start()
+        world.play_until(lambda: bool(world.jobs.loops)).fault("the job is cancelled")  # noqa: B023
+        world.end()
+        first = world.wait(PATIENCE_S).resume()
+        first.stop_at(step, 10 * PATIENCE_S + RUN_S)
+        world.wait(PATIENCE_S)
+        stood_still += first.alive
+        world.resume()
+        world.wait(10 * PATIENCE_S + 2 * RUN_S)
+        assert not first.alive and world.idle(), step
+        assert world.run_set is not None
+        records = submissions(world.run_set.layout)
+        assert [one.job_id for one in records if one.job_id] == [job.id for job in world.all_jobs]
+        assert len(world.all_jobs) == 2, step
+        assert {one.state for one in records if not one.job_id} <= {"refused"}, step
+        assert list(invariants.open_records(world.set.root)) == [], step
+        assert list(invariants.not_complete(world.set.root)) == [], step
+    assert stood_still > 40
 
 
 def test_a_loop_that_stood_still_while_its_nodes_got_ready_blames_none(sets: Sets) -> None:

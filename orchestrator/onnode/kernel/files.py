@@ -222,3 +222,21 @@ class Files:
 
 
 HERE = Files()
+
+
+def linked(source: PathLike, target: PathLike, files: Files) -> bool:
+    """Create a complete `target` with the content of `source`; return False if it exists. Raises
+    OSError."""
+    try:
+        files.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError:  # without hard links: the next best exclusive operation
+        try:
+            files.create(target, files.read_bytes(source))
+        except FileExistsError:
+            return False
+        except OSError:  # half of it must not lock anybody out
+            files.remove(target)
+            raise
+    return True

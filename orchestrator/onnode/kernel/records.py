@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
-from .files import HERE, Files, PathLike, raise_if_away
+from .files import HERE, Files, PathLike, linked, raise_if_away
 from .plural import count
 from .walk import place_of, problem, read_object
 
@@ -308,12 +308,19 @@ def _misfit(value: Any, word: str) -> str:
     return ""
 
 
-def write(record: StateFile, path: PathLike, *, sync: bool = True, files: Files = HERE) -> None:
-    """Write atomically, replacing a link. Raises OSError."""
+def write(
+    record: StateFile,
+    path: PathLike,
+    *,
+    sync: bool = True,
+    new: bool = False,
+    files: Files = HERE,
+) -> None:
+    """Write atomically, replacing a link, or with `new` nothing. Raises OSError."""
     values = {
         name: value for name, value in vars(record).items() if value or name not in record.SELDOM
     }
-    replace(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync, files=files)
+    replace(path, (json.dumps(values, indent=1) + "\n").encode(), sync=sync, new=new, files=files)
 
 
 def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
@@ -336,12 +343,24 @@ def write_bytes(path: PathLike, content: bytes, *, sync: bool = True) -> None:
     replace(target, content, sync=sync)
 
 
-def replace(path: PathLike, content: bytes, *, sync: bool = True, files: Files = HERE) -> None:
-    """Replace `path` through a temporary name. Raises OSError."""
+def replace(
+    path: PathLike,
+    content: bytes,
+    *,
+    sync: bool = True,
+    new: bool = False,
+    files: Files = HERE,
+) -> None:
+    """Replace `path`, or with `new` create it, through a temporary name. Raises OSError."""
     temporary = files.temporary(path)
     try:
         files.create(temporary, content, sync=sync)
-        files.rename(temporary, path)
+        if not new:
+            files.rename(temporary, path)
+        elif linked(temporary, path, files):
+            files.remove(temporary)
+        else:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(path))
         if sync:
             files.sync_folder(os.path.dirname(path) or ".")
     except OSError:

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from ..kernel.files import linked
 from ..kernel.holder import Holder
 from ..kernel.regular import parse
 from ..kernel.world import THIS, World
@@ -179,7 +180,7 @@ class Lease:
         try:
             world.files.create(mine, self._content)
             for _ in range(100_000):
-                if linked(mine, self.path, world):
+                if linked(mine, self.path, world.files):
                     if beat:
                         self._stop = world.every(self._beat_s, self._beat)
                     return gone
@@ -237,7 +238,7 @@ class Lease:
         guard = self.path.with_name(
             f".{self.path.name}.of-{holder.token if holder.token.isalnum() else 'unknown'}"
         )
-        if not linked(mine, guard, self._world):
+        if not linked(mine, guard, files):
             taker = look(guard, self.me, self._sees, self._stale_s, self._world)
             if taker is not None and taker[1].gone:
                 files.remove(guard)
@@ -266,22 +267,3 @@ class Lease:
         except OSError:
             pass  # the storage is away; the next beat may arrive
         return True
-
-
-def linked(source: Path, target: Path, world: World = THIS) -> bool:
-    """Create a complete `target` with the content of `source`; return False if it exists. Raises
-    OSError."""
-    files = world.files
-    try:
-        files.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:  # without hard links: the next best exclusive operation
-        try:
-            files.create(target, files.read_bytes(source))
-        except FileExistsError:
-            return False
-        except OSError:  # half of it must not lock anybody out
-            files.remove(target)
-            raise
-    return True

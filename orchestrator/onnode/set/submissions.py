@@ -22,12 +22,12 @@ def record(
     layout: Layout, submission: SubmissionRecord, job: str = "", world: World = THIS
 ) -> SubmissionRecord:
     """Write a submission, its outcome or cancellation first in the ledger; return it. `job`: the
-    writer's. Raises OSError, HeldError."""
+    writer's. Raises OSError, HeldError; FileExistsError if the number of a new one is taken."""
     path = layout.submission(submission.number)
     world.files.make_folder(path.parent, exist_ok=True)
     if submission.settled:
         submission = _on_ledger(layout, submission, job, world)
-    records.write(submission, path, files=world.files)
+    records.write(submission, path, files=world.files, new=submission.state == "intended")
     return submission
 
 
