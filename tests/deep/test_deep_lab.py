@@ -57,14 +57,15 @@ def bundle_of(lab: Lab, folder: Path, *what: str) -> Path:
 
 
 def in_a_job(bundle: Path, nodes: Sequence[str]) -> list[str]:
-    """The words that measure between `nodes`, in this order, in a job of as many."""
+    """The words that measure between `nodes`, in this order, in a job of these."""
     table = bundle.parent / "checks.tsv"
     script = bundle.parent / "job.sh"
     script.write_text(
         f"#!/bin/bash\nexec bash {bundle}/preflight.sh --deep --json --tsv {table} --nodes {','.join(nodes)}\n"
     )
     output = f"--output={bundle.parent}/job.out"
-    return [f"--nodes={len(nodes)}", "--time=10", output, f"--chdir={bundle.parent}", str(script)]
+    allocation = (f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}")
+    return [*allocation, "--time=10", output, f"--chdir={bundle.parent}", str(script)]
 
 
 def containers(lab: Lab) -> list[str]:

@@ -16,6 +16,7 @@ import docker
 import pytest
 import yaml
 from replayed import differences
+from run_sets import Set
 from tars import make_image
 from until import until
 
@@ -130,7 +131,7 @@ def test_what_changes_in_the_containers_is_named_run_by_run(
     images.make("1", {**FILES, **wrapped})
     done = experiment.call("run", "experiment", "builtin", "--nexp", "3")
     assert done.returncode == 0, done.stdout + done.stderr
-    second = experiment.lab.nodes[1]
+    second = Set(experiment.root).job["nodes"][1]
     texts: dict[int, str] = {}
     for run, text in experiment.changes():
         texts[run] = texts.get(run, "") + text
