@@ -24,7 +24,8 @@ for name in "$@"; do
     dir=$LAB_STATE/$name
     mkdir -p "$dir"
     echo '{}' >"$dir/daemon.json"
-    spawn "$name" dockerd --host="unix://$dir/sock" \
+    # An engine that ends its containerd lets it first write where it stood, into a temporary file.
+    spawn "$name" env TMPDIR="$dir" dockerd --host="unix://$dir/sock" \
         --data-root="$dir/data" --exec-root="$dir/exec" \
         --pidfile="$dir/pid" --config-file="$dir/daemon.json" --bridge=none \
         --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
