@@ -94,8 +94,7 @@ def busy_with(command: list[str], processes: int) -> Iterator[None]:
         yield
     finally:
         for process in running:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            end(process)
 
 
 def run_to_its_end(command: list[str], **options: Any) -> int:
@@ -106,12 +105,17 @@ def run_to_its_end(command: list[str], **options: Any) -> int:
         return process.wait()
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-            with suppress(ProcessLookupError):
-                while True:  # make is over before what it started
-                    os.killpg(process.pid, 0)
-                    time.sleep(0.2)
+            end(process)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End all processes of a session by TERM, and wait for them."""
+    os.killpg(process.pid, signal.SIGTERM)
+    process.wait()
+    with suppress(ProcessLookupError):
+        while True:  # the first one is over before what it started
+            os.killpg(process.pid, 0)
+            time.sleep(0.2)
 
 
 def run(number: int, *, busy: bool, load: list[str], target: str, user: str, keep: Path) -> Run:

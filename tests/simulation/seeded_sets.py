@@ -266,7 +266,7 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
         faults.plant(world, fault)
     try:
         world.play(LIMIT_S)
-        # The nodes of a loop that stands still leave in the end, or when its host is back.
+        # The nodes of a loop that stands still leave in the end, or when their host is back.
         world.settle(600.0 + (SILENCE_S + LOOK_S if stands_still(world) else 0.0))
         world.engine.run(world.idle, LIMIT_S)
         loop_ended = not loop_killed_last(world) and not storage_failed_last(world)
@@ -288,9 +288,11 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
 
 
 def stands_still(world: Simulation) -> bool:
-    """Return whether a loop is stopped or waits in a call. After the last job its host is one that Slurm has given up."""
-    processes = [loop.process for loop in world.jobs.every_loop]
-    return any(process.alive and (process.stopped or process.busy) for process in processes)
+    """Return whether a process is stopped, or a loop waits in a call. After the last job its host is one that Slurm has
+    given up."""
+    if any(process.alive and process.stopped for process in world.engine.processes):
+        return True
+    return any(loop.process.alive and loop.process.busy for loop in world.jobs.every_loop)
 
 
 def badly_closed(world: Simulation) -> Iterator[str]:
