@@ -201,13 +201,14 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
 
 
 def _lose_unsent(world: Simulation, node: str) -> None:
-    """The host's kernel had buffered them."""
+    """The host's kernel had buffered them, torn ends included."""
     for job in world.live():
         if job.batch_host == node and world.run_set is not None:
             path = world.run_set.layout.events(job.id)
             size = path.stat().st_size if path.exists() else 0
             if size:
-                cut(path, size - world.engine.random.randrange(min(size, UNSENT_BYTES)))
+                sent = size - world.engine.random.randrange(min(size, UNSENT_BYTES))
+                world.engine.after(0.0, partial(cut, path, sent))
 
 
 def _back(world: Simulation, node: str) -> None:

@@ -137,3 +137,8 @@ def test_a_cancel_that_is_killed_leaves_a_good_ledger(step: int, tmp_path: Path)
 def test_an_exit_that_arrives_while_slurm_is_asked_counts(tmp_path: Path) -> None:
     """Slurm gives no answer for longer than a stopped node has time to end: the node is not blamed."""
     assert seeded_sets.play(1607098, (1, 3, 4, 5, 6, 7), tmp_path).found == []
+
+
+def test_a_line_that_is_cut_by_the_death_of_its_host_stays_the_last(tmp_path: Path) -> None:
+    """The host dies while its loop writes the next line: no part of that follows the cut."""
+    assert seeded_sets.play(4060429, (0, 1, 3, 4, 6), tmp_path).found == []
