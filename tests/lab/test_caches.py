@@ -36,7 +36,8 @@ SCRIPT = """
     mkdir "$TRITON_CACHE_DIR/kernel"
     head -c 5000 /dev/zero >"$TRITON_CACHE_DIR/kernel/one"
   fi )
-[ "$ORCH_RUN.$ORCH_ATTEMPT" != "${DIES_AT:-}" ] || kill -TERM -1
+# The signal spares its sender, which would go on to train until the container is gone.
+[ "$ORCH_RUN.$ORCH_ATTEMPT" != "${DIES_AT:-}" ] || { kill -TERM -1; exec sleep infinity; }
 """
 
 
