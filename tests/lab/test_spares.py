@@ -42,6 +42,9 @@ PYTHON = """#!/bin/sh
 [ "$SLURMD_NODENAME" != %s ] || printf 'left\\t%s\\t\\n'
 exec python3 "$@"
 """
+# Training that would end before its node is set down waits for that.
+AFTER_THE_FIRST = """[ "$ORCH_RUN" = 1 ] || until [ -e goes_on ]; do sleep 0.05; done
+"""
 
 
 class Batch:
@@ -243,18 +246,23 @@ def test_four_bad_nodes_of_five(batch: Batch) -> None:
 def test_a_node_set_down_between_two_runs(batch: Batch) -> None:
     """Slurm takes it out of the job, and has it idle again within a second (ReturnToService=2)."""
     nodes = batch.nodes[:3]
+    code = batch.folder / "code"
+    shutil.copytree(TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__"))
+    script = code / "run_and_time.sh"
+    script.write_text(script.read_text().replace("\nexec ", f"\n{AFTER_THE_FIRST}exec "))
     site = yaml.safe_load(batch.lab.run(TOP / "lab/site").stdout)
     site |= {"log_dir": str(batch.log_dir), "nodelist": [*nodes], "spares": 1}
+    site |= {"code": {"builtin": str(code)}}
     (batch.folder / "site.yaml").write_text(yaml.safe_dump(site))
     answer = batch.orchestrator(
         "render", "local_2x2x8", "builtin", "--nexp", "2", "-o", batch.bundle
     )
     assert answer.returncode == 0, answer.stderr
     job = batch.submit()
-    until(lambda: list(batch.log_dir.glob("*/runs/1/attempt_1/node_0.log")))
-    log = batch.root / "runs/1/attempt_1/node_0.log"
-    until(lambda: "run_stop" in log.read_text())
+    until(lambda: list(batch.log_dir.glob("*/set.json")))
+    until(lambda: Set(batch.root).results() == [1])
     batch.lab.run("scontrol", "update", f"nodename={nodes[1]}", "state=down", "reason=fan")
+    (code / "goes_on").touch()
     until(lambda: batch.lab.has_ended(job))
     batch.lab.free()
     record = batch.job(job)
