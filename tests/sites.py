@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+CODE = Path(__file__).resolve().parents[1] / "workloads/builtin"
 
 
 def local_site(log_dir: Path | str, **keys: Any) -> dict[str, Any]:
@@ -23,6 +26,14 @@ def write_site(path: Path, log_dir: Path, **keys: Any) -> Path:
     """Write a site file, make its folders, and return its path."""
     log_dir.mkdir(parents=True, exist_ok=True)
     return _write(path, local_site(log_dir, **keys))
+
+
+def write_code(folder: Path, before: str) -> Path:
+    """Copy the built-in workload, which runs the shell script `before` before it trains."""
+    shutil.copytree(CODE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    script = folder / "run_and_time.sh"
+    script.write_text(script.read_text().replace("\nexec ", f"\n{before}\nexec ", 1))
+    return folder
 
 
 def write_system(

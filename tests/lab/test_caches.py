@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 from command_line import call
+from sites import write_code
 
 from orchestrator.evidence.sets import SetEvidence
 from orchestrator.evidence.startup import startups
@@ -55,14 +56,7 @@ class Place:
         (folder / "results").mkdir(parents=True)
         folder.chmod(0o777)
         (folder / "results").chmod(0o777)
-        code = folder / "code"
-        shutil.copytree(
-            TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__")
-        )
-        script = code / "run_and_time.sh"
-        script.write_text(
-            script.read_text().replace("set -euo pipefail\n", f"set -euo pipefail\n{SCRIPT}\n", 1)
-        )
+        code = write_code(folder / "code", SCRIPT)
         site = yaml.safe_load(self.lab.run(TOP / "lab/site").stdout)
         site |= {
             "log_dir": str(folder / "results"),

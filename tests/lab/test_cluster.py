@@ -252,6 +252,7 @@ def test_up_again_restarts_what_was_lost_and_down_leaves_nothing_even_of_a_broke
     state, env = Path(exports["ORCHESTRATOR_LAB"]), {**lab.env, **exports}
     lost, kept = lab_pid(state, "slurmd-second1"), lab_pid(state, "slurmctld")
     os.kill(lost, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{lost}").exists())
     second_lab("up")
     assert lab_pid(state, "slurmd-second1") != lost and lab_pid(state, "slurmctld") == kept
 

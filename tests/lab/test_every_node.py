@@ -13,7 +13,7 @@ import pytest
 from command_line import call
 from replayed import differences
 from run_sets import Set
-from sites import write_site, write_system
+from sites import write_code, write_site, write_system
 
 from orchestrator.errors import ExitCode
 from orchestrator.onnode.kernel.layout import Layout
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.lab
 TOP = Path(__file__).resolve().parents[2]
 NODES = 2
 # Slurm's own sbatch, with a script that starts the given one, a file or the input, on each node
-# at once.
+# at once, and tells when the first copy is over: the training waits for that.
 SBATCH = """#!/bin/bash
 every=$(dirname "$0")/every_node.$$
 if [ -f "${!#}" ]; then
@@ -36,7 +36,8 @@ else
     script=$every.given
     cat >"$script"
 fi
-{ grep -E '^#(!|SBATCH)' "$script"; echo "srun --overlap --ntasks-per-node=1 --kill-on-bad-exit=0 %s bash '$script'"; } >"$every"
+printf '%%s\\n' "bash '$script'; status=\\$?" 'touch %s; exit $status' >"$every.copy"
+{ grep -E '^#(!|SBATCH)' "$script"; echo "srun --overlap --ntasks-per-node=1 --kill-on-bad-exit=0 %s bash '$every.copy'"; } >"$every"
 exec %s "$@" "$every"
 """
 LEAVES = re.compile(
@@ -49,9 +50,9 @@ def folder(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
     root = (
         lab.shared / f"test-{os.getpid()}-{request.node.name.translate(str.maketrans('[]', '--'))}"
     )
-    write_site(
-        root / "site.yaml", root / "results", scheduler="slurm", nodelist=[*lab.nodes[:NODES]]
-    )
+    code = write_code(root / "code", f"until [ -e {root}/left ]; do sleep 0.05; done")
+    keys = {"nodelist": [*lab.nodes[:NODES]], "code": {"builtin": str(code)}}
+    write_site(root / "site.yaml", root / "results", scheduler="slurm", **keys)
     write_system(root, "two_nodes", nodes=NODES)
     yield root
     for job in lab.queue():
@@ -66,7 +67,7 @@ def every_node(lab: Lab, folder: Path, without: str = "") -> dict[str, str]:
     sbatch = shutil.which("sbatch", path=lab.env["PATH"])
     stand_in = folder / "bin/sbatch"
     stand_in.parent.mkdir()
-    stand_in.write_text(SBATCH % (without, sbatch))
+    stand_in.write_text(SBATCH % (folder / "left", without, sbatch))
     stand_in.chmod(0o755)
     return lab.env | {
         "PYTHONPATH": str(TOP),

@@ -416,7 +416,8 @@ def test_full_disk(shell: Shell) -> None:
         done, result = shell(fix)
         assert done == 0 and any("flux1" in line for line in result), result
     finally:
-        shell(f"umount {small}")
+        shell.lab.free()  # the job's output is open until the job is over
+        assert shell(f"umount {small}")[0] == 0
 
 
 # ---- what the fixes rely on ----
@@ -431,6 +432,7 @@ def test_images_and_settings_are_reached_through_slurm(shell: Shell) -> None:
     code, lines = shell(f"orchestrator tune status --nodes {first},{second}")
     assert code == 0 and "(2 hosts)" in lines[0], lines
     assert shell("squeue --noheader --states=PD,R")[1] == [""]
+    shell.lab.free()
     assert shell(f"scontrol update nodename={second} state=drain reason='bad fan'")[0] == 0
     try:
         code, lines = shell(

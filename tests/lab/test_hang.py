@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
-LIMITS = "limits: {hang_multiple: 1, hang_seconds: 5, hang_start_seconds: 60}\n"
+LIMITS = "limits: {hang_multiple: 1, hang_seconds: 20, hang_start_seconds: 60}\n"
 ENVIRONMENT = {
     "BUILTIN_FAULT": "hang:run=1:attempt=1",
     "NCCL_DEBUG_FILE": "/results/rccl.%h.%p",

@@ -119,6 +119,7 @@ def experiment(lab: Lab) -> Iterator[Experiment]:
     folder = lab.shared / f"experiment-{os.getpid()}"
     folder.mkdir()
     yield Experiment(lab, folder)
+    lab.free()
     assert differences(folder) == []
     shutil.rmtree(folder)
 

@@ -48,9 +48,9 @@ class PodmanBench(Bench):
     def containers(self) -> str:
         return self.lab.run(self.podman, "ps", "--all", "--quiet").stdout
 
-    def submit(self, nexp: int, *slow: int) -> tuple[str, Path]:
-        """Submit a set in which the first attempts of these runs take long; return its job and folder."""
-        fault = ",".join(f"slow:run={run}:attempt=1:ms=100" for run in slow)
+    def submit(self, nexp: int, *hanging: int) -> tuple[str, Path]:
+        """Submit a set in which the first attempts of these runs do not end; return its job and folder."""
+        fault = ",".join(f"hang:run={run}:attempt=1" for run in hanging)
         answer = self.orchestrator(
             "submit",
             SYSTEM,

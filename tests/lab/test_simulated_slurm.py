@@ -40,8 +40,8 @@ SCRIPT = """#!/bin/bash
 #SBATCH --no-requeue
 #SBATCH --signal=B:USR1@120
 #SBATCH --output=out
-env >env.$SLURM_JOB_ID
 trap 'exit 3' TERM
+env >env && mv env env.$SLURM_JOB_ID
 while :; do sleep 0.05; done
 """
 ENV = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
@@ -87,7 +87,7 @@ class Real:
 
     def variables(self, job_id: str) -> dict[str, str]:
         file = self.folder / f"env.{job_id}"
-        until(lambda: file.exists() and "SLURM_JOB_ID" in file.read_text())
+        until(file.exists)
         return dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
 
 
@@ -101,7 +101,7 @@ class Simulated:
 
     def __post_init__(self) -> None:
         self.engine = Engine(1)
-        self.cluster = Cluster(self.engine, self.nodes, self, SlurmConf("lab", kill_wait_s=5))
+        self.cluster = Cluster(self.engine, self.nodes, self, SlurmConf("lab", kill_wait_s=15))
 
     def start(self, job: SimJob) -> None:
         self.jobs[job.id] = job
@@ -280,7 +280,7 @@ def life(cluster: Asked) -> Iterator[tuple[str, object]]:
     )
     yield "suspended", (cluster.ask("scontrol", "suspend", job_id), state(cluster, job_id))
     yield "resumed", (cluster.ask("scontrol", "resume", job_id), state(cluster, job_id))
-    yield "requeued", (cluster.ask("scontrol", "requeue", job_id), state(cluster, job_id))
+    yield "requeued", cluster.ask("scontrol", "requeue", job_id)
     cluster.until_state(job_id, "PENDING")
     yield "to begin again", answers(cluster, job_id)
     cluster.ask("scancel", job_id)

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,19 +123,13 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     folder.mkdir()
     yield Place(lab, folder, NOBODY if "nobody" in request.node.name else 0)
     left = lab.run("docker", "ps", "--all", "--quiet", "--filter", "label=orchestrator.job").stdout
+    jobs = {path.stem for path in folder.rglob("jobs/*.json")}
     shutil.rmtree(folder)
     assert left == ""
-    assert abandoned() == []
-
-
-def abandoned() -> list[Path]:
-    """The folders in /tmp whose holder is gone; other tests may have some of their own beside."""
-    left = []
-    for folder in Path("/tmp").glob("orch-*-local-*"):
-        with suppress(OSError):
-            if not Path(f"/proc/{(folder / 'hold_pid').read_text().split()[0]}").exists():
-                left.append(folder)
-    return left
+    # Others' jobs may have some of their own beside.
+    assert [
+        path for path in Path("/tmp").glob("orch-*-local-*") if path.name.endswith((*jobs,))
+    ] == []
 
 
 @pytest.fixture

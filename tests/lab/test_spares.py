@@ -19,6 +19,7 @@ import yaml
 from command_line import call
 from replayed import differences
 from run_sets import Set
+from sites import write_code
 from until import LIMIT_S, until
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ PYTHON = """#!/bin/sh
 exec python3 "$@"
 """
 # Training that would end before its node is set down waits for that.
-AFTER_THE_FIRST = """[ "$ORCH_RUN" = 1 ] || until [ -e goes_on ]; do sleep 0.05; done
-"""
+AFTER_THE_FIRST = '[ "$ORCH_RUN" = 1 ] || until [ -e goes_on ]; do sleep 0.05; done'
 
 
 class Batch:
@@ -184,7 +184,7 @@ def power_on(lab: Lab) -> None:
 
 @pytest.mark.long
 def test_four_bad_nodes_of_five(batch: Batch) -> None:
-    options = ("--nexp", "3", "--env", "BUILTIN_FAULT=slow:run=2:attempt=1:ms=100")
+    options = ("--nexp", "3", "--env", "BUILTIN_FAULT=hang:run=2:attempt=1")
     answer = batch.orchestrator("render", "local_2x2x8", "builtin", *options, "-o", batch.bundle)
     assert answer.returncode == 0, answer.stderr
     assert "#SBATCH --nodes=5\n" in (batch.bundle / "job.sh").read_text()
@@ -246,10 +246,7 @@ def test_four_bad_nodes_of_five(batch: Batch) -> None:
 def test_a_node_set_down_between_two_runs(batch: Batch) -> None:
     """Slurm takes it out of the job, and has it idle again within a second (ReturnToService=2)."""
     nodes = batch.nodes[:3]
-    code = batch.folder / "code"
-    shutil.copytree(TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__"))
-    script = code / "run_and_time.sh"
-    script.write_text(script.read_text().replace("\nexec ", f"\n{AFTER_THE_FIRST}exec "))
+    code = write_code(batch.folder / "code", AFTER_THE_FIRST)
     site = yaml.safe_load(batch.lab.run(TOP / "lab/site").stdout)
     site |= {"log_dir": str(batch.log_dir), "nodelist": [*nodes], "spares": 1}
     site |= {"code": {"builtin": str(code)}}

@@ -69,9 +69,7 @@ def test_containers_of_an_ended_job_are_removed_from_a_real_engine(
         ]
         lab.run(*made, *END)
         (node.top / "bin/docker").unlink()
-        row = node.check(ENGINE=engine, ENGINE_COMMAND=command, PREFLIGHT_CHECK_S=20).rows[
-            "leftovers"
-        ]
+        row = node.check(ENGINE=engine, ENGINE_COMMAND=command).rows["leftovers"]
         left = lab.run(*command, "ps", "--all", "--format", "{{.Names}}").stdout.split()
     finally:
         for name in (
