@@ -20,7 +20,6 @@ EXCEPTIONS = {
     "hostile/fuzz_readers.py": "a program: it gives each reader so many minutes",
     "simulation/mutations.py": "a program: how long it looks for each defect",
     "faults/": "the campaign: faults at random moments, and how long a set takes to recover",
-    "tuning/": "to be rewritten with the host settings",
 }
 
 CLOCKS = {

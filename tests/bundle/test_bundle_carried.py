@@ -8,7 +8,6 @@ import subprocess
 import pytest
 from bundle_parts import Bundles
 from run_sets import Set
-from until import until
 from users import GID, MEMBER, OTHERS, OWNER, PYTHON, needs_root
 
 SWAP = """
@@ -60,8 +59,7 @@ def test_a_set_that_is_replaced_while_it_runs(bundles: Bundles, environment: str
         stderr=subprocess.STDOUT,
         text=True,
     )
-    until(lambda: list(bundles.log_dir.glob("*/runs/1/attempt_1/node_0.log")))
-    root = bundles.set.root
+    root = bundles.running(1, 1, "run_start").root
     words = ["bash", "-c", SWAP, "swap", str(root), str(seen), environment]
     subprocess.run([*as_user(MEMBER), *words], check=True)
     (seen / "swapped").touch()

@@ -11,7 +11,7 @@ from bundle_parts import Bundles, Set
 from processes import processes_of
 from until import until
 
-HANG_LIMITS = {"HANG_MULTIPLE": "2", "HANG_S": "1", "HANG_START_S": "3"}
+HANG_LIMITS = {"HANG_MULTIPLE": "2", "HANG_S": "2", "HANG_START_S": "60"}
 
 
 def hashes(one: Set) -> dict[str, str]:
@@ -24,7 +24,12 @@ def hashes(one: Set) -> dict[str, str]:
 def test_a_run_that_hangs_is_ended_with_evidence_and_a_stopped_node_stands_out(
     bundles: Bundles,
 ) -> None:
-    plan = "[[ $me != 1.1.* ]] || { [[ $SLURM_NODEID != 1 ]] || kill -STOP $$; hang; }"
+    # The first node's output goes on until the second one is stopped.
+    pid = bundles.folder / "pid"
+    plan = f"""
+[[ $me != 1.1.1 ]] || {{ echo $$ >{pid}.new; mv {pid}.new {pid}; kill -STOP $$; }}
+[[ $me != 1.1.0 ]] || until grep -qs "^State:.T" /proc/$(<{pid})/status; do echo on; sleep 0.1; done
+[[ $me != 1.1.* ]] || hang"""
     code, out = bundles.make(plan, system="local_2x2x8", nexp=1).run(**HANG_LIMITS)
     assert code == 0, out
     reason = bundles.set.attempt(1, 1)["reason"]

@@ -14,7 +14,7 @@ def test_a_node_that_does_not_answer_is_replaced(bundles: Bundles) -> None:
     """Its agent is stopped, and so are its runs' pipes; the others do not wait for it."""
     plan = "[[ $me != 1.1.1 ]] || kill -STOP $(cut -d' ' -f4 /proc/$PPID/stat); [[ $me != 1.1.* ]] || hang"
     bundles.make(plan, system="two_nodes", spares=1, nexp=1)
-    code, out = bundles.run(NODE_SILENCE_S="3")
+    code, out = bundles.run(NODE_SILENCE_S="8")
     one = bundles.set
     assert code == 0, out
     assert one.outcomes(1) == ["infrastructure", "success"]

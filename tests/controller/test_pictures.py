@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from controller_parts import Commands, mllog, one_node, write_set
+from controller_parts import Clock, Commands, mllog, one_node, write_set
 from damaged_sets import events
 from effort import bytes_read
 from hypothesis import given
@@ -21,6 +21,7 @@ from sites import write_site
 
 from orchestrator.cli.closing import closing_lines
 from orchestrator.errors import ExitCode, SchedulerUnknown
+from orchestrator.evidence.asking import Asking
 from orchestrator.evidence.explain import explain
 from orchestrator.evidence.files import Findings
 from orchestrator.evidence.logs import follow, run_logs
@@ -448,7 +449,7 @@ def test_a_job_that_was_not_asked_about_is_not_unanswered(tmp_path: Path, state:
             return {"7": Job("7", "orch-s", "PENDING", "Resources")}
 
     run_set = open_set(write_set(tmp_path, "s", submission=SENT))
-    watch = Watch(run_set, Answering())
+    watch = Watch(run_set, Answering(), asking=Asking(Clock()))
     assert watch.look().state == "pending"
     write(JobRecord(job_id="7", state=state, started_ms=2_000), run_set.layout.job("7"))
     assert not watch.asking.due

@@ -119,8 +119,8 @@ def test_a_deleted_file_is_put_back_as_declared(root: Path, cli: Commands) -> No
     assert (root / "bundle/job.sh").stat().st_mode & 0o777 == 0o755
     assert config.stat().st_mode & 0o777 == 0o644
     assert (root / "bundle/lib/set").stat().st_mode & 0o777 == 0o755
-    assert not list(root.glob(".*.tmp.*"))
     wait_for_its_job(root, 2)
+    assert not list(root.glob(".*.tmp.*"))
     assert (root / "results/result_2.txt").exists() and not verify(root).problems
 
 

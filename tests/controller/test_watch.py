@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import io
 import json
@@ -151,6 +152,8 @@ class Viewer:
             arguments, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
         )
         self.theirs = theirs
+        # A reading ends anywhere: within a letter, or within an escape sequence.
+        self.decoder, self.rest = codecs.getincrementaldecoder("utf-8")(), ""
 
     def sees(self, text: str) -> None:
         until(
@@ -160,7 +163,10 @@ class Viewer:
 
     def look(self) -> bool:
         while select.select([self.ours], [], [], 0.01)[0]:
-            self.terminal.feed(os.read(self.ours, 1 << 16).decode())
+            text = self.rest + self.decoder.decode(os.read(self.ours, 1 << 16))
+            whole = re.search(r"(\x1b(\[\??[0-9;]*)?)?\Z", text).start()
+            self.rest = text[whole:]
+            self.terminal.feed(text[:whole])
         return True
 
     def press(self, keys: str) -> None:

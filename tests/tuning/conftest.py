@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tuning_parts import Host, wait_for, watchdogs
+from tuning_parts import Host, watchdogs
+from until import until
 
 
 @pytest.fixture
@@ -13,7 +14,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made = Host(tmp_path)
     yield made
     made.run("revert-all")
-    wait_for(lambda: not watchdogs(made.state))
+    until(lambda: not watchdogs(made.state))
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tuning_parts import Host, journal_names, wait_for, watchdogs
+from tuning_parts import Host, journal_names, watchdogs
+from until import until
 
 from orchestrator.tuning.profile import HostSetting, TuningProfile, profile_script
 from orchestrator.tuning.rows import is_complete
@@ -118,14 +119,14 @@ def test_the_watchdog_completes_a_revert_that_cannot_forget(host: Host, tmp_path
     host.state.mkdir()
     (host.state / "precious").write_text("mine")
     host.rows("apply", "14-lab1")
-    wait_for(lambda: watchdogs(host.state))
+    until(lambda: watchdogs(host.state))
     switch.touch()
     reply = host.run("revert", "14-lab1")
     assert reply.returncode == 3 and not is_complete(reply.stdout.splitlines())
     assert watchdogs(host.state) and (host.state / "journal").exists()
     (host.state / "owners/14-lab1").unlink()  # the agent that waits for the revert ends
     switch.unlink()
-    wait_for(lambda: not watchdogs(host.state))
+    until(lambda: not watchdogs(host.state))
     assert [path.name for path in host.state.iterdir()] == ["precious"]
     shutil.rmtree(host.state)
     assert host.is_as_before
@@ -156,14 +157,14 @@ def test_a_watchdog_whose_flock_dies_tries_again(
     switch = tmp_path / "switch"
     host.tool("flock", under(switch, KILLED, "flock"))
     host.rows("apply", "job", ORCH_OWNER_PID=str(sleeper.pid))
-    wait_for(lambda: host.status().watchdog)
+    until(lambda: host.status().watchdog)
     switch.touch()
     called = len(host.calls())
     sleeper.kill()
     sleeper.wait()
-    wait_for(lambda: len(host.calls()) > called + 3)
+    until(lambda: len(host.calls()) > called + 3)
     switch.unlink()
-    wait_for(lambda: host.is_as_before and not watchdogs(host.state))
+    until(lambda: host.is_as_before and not watchdogs(host.state))
 
 
 def test_a_watchdog_does_not_bring_back_what_a_revert_has_just_removed(host: Host) -> None:
@@ -184,12 +185,12 @@ def test_a_watchdog_does_not_bring_back_what_a_revert_has_just_removed(host: Hos
 def test_a_watchdog_that_ignores_term_ends_with_the_revert(host: Host) -> None:
     """It is started by a process that ignores the signals of a job's end, and inherits that."""
     host.rows("apply", "job", ORCH_LEASE_S="3600")
-    wait_for(lambda: host.status().watchdog)
+    until(lambda: host.status().watchdog)
     [watchdog] = watchdogs(host.state)
     status = Path(f"/proc/{watchdog}/status").read_text()
     ignored = status.partition("SigIgn:")[2].split()[0]
     assert int(ignored, 16) & 1 << 14, "TERM"
     os.kill(watchdog, 15)
     host.rows("revert", "job")
-    wait_for(lambda: not watchdogs(host.state))
+    until(lambda: not watchdogs(host.state))
     assert host.is_as_before

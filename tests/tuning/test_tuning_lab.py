@@ -24,9 +24,9 @@ from tuning_parts import (
     loops,
     processes,
     snapshot,
-    wait_for,
     watchdogs,
 )
+from until import until
 
 from orchestrator.cli import main
 from orchestrator.evidence.attempts import drifts
@@ -69,7 +69,7 @@ class Place:
 
     def real_knobs(self) -> None:
         """Wait until no other set holds the machine's own settings."""
-        wait_for(lambda: not TUNABLES_STATE.exists())
+        until(lambda: not TUNABLES_STATE.exists())
         self.machine = machine.knobs()
 
     def fake_roots(self) -> dict[str, Path]:
@@ -123,10 +123,10 @@ class Place:
 
     def end(self) -> None:
         self.set_dir()
-        wait_for(lambda: not self.running(), pause_s=0.2)
+        until(lambda: not self.running())
 
     def set_dir(self) -> Path:
-        wait_for(lambda: list(self.log_dir.glob("*/set.json")))
+        until(lambda: list(self.log_dir.glob("*/set.json")))
         [record] = self.log_dir.glob("*/set.json")
         return record.parent
 
@@ -138,7 +138,7 @@ class Place:
         """Wait until the first attempt of run 1 prints this; returns its folder."""
         folder = self.set_dir() / "runs/1/attempt_1"
         log = folder / "node_0.log"
-        wait_for(lambda: log.exists() and prints in log.read_text())
+        until(lambda: log.exists() and prints in log.read_text())
         return folder
 
     def has_reverted(self, node: str) -> bool:
@@ -179,11 +179,9 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     yield place
     for job in place.running():
         lab.run("scancel", job, check=False)
-    wait_for(lambda: not place.running(), pause_s=0.2)
-    wait_for(place.is_back)
-    wait_for(
-        lambda: not watchdogs(place.folder) and not (place.machine and watchdogs(TUNABLES_STATE))
-    )
+    until(lambda: not place.running())
+    until(place.is_back)
+    until(lambda: not watchdogs(place.folder) and not (place.machine and watchdogs(TUNABLES_STATE)))
     assert differences(place.folder) == []
     shutil.rmtree(place.folder)
 
@@ -327,17 +325,17 @@ def test_nothing_is_left_soon_after_the_job_is_ended(
         options = ("--partition=urgent", "--exclusive", f"--nodelist={','.join(place.nodes)}")
         place.sbatch(*options, "--output=/dev/null", "--wrap=true")
         running = ("squeue", "--noheader", "--format=%i", "--states=RUNNING")
-        wait_for(lambda: job not in place.lab.run(*running).stdout, pause_s=0.1)
-    wait_for(lambda: not containers(), pause_s=0.2)
-    wait_for(lambda: knobs.put_back() and place.job()["ended_ms"])
-    wait_for(lambda: all(place.has_reverted(node) for node in place.nodes))
+        until(lambda: job not in place.lab.run(*running).stdout)
+    until(lambda: not containers())
+    until(lambda: knobs.put_back() and place.job()["ended_ms"])
+    until(lambda: all(place.has_reverted(node) for node in place.nodes))
     assert place.job()["state"] == state and how.split("-")[0] in place.job()["reason"], place.job()
     root = place.set_dir()
-    wait_for(lambda: not (root / "loop.lock").exists())
-    wait_for(lambda: not processes(str(root)), pause_s=0.2)
+    until(lambda: not (root / "loop.lock").exists())
+    until(lambda: not processes(str(root)))
     record = json.loads((attempt / "state.json").read_text())
     assert (record["state"], record["outcome"]) == ("failed", "interrupted"), record
-    wait_for(lambda: not place.running(), pause_s=0.2)
+    until(lambda: not place.running())
 
 
 @pytest.mark.parametrize(
@@ -362,13 +360,13 @@ def test_put_back_after_everything_was_killed(place: Place, kind: str, by: str) 
     for pids in (agents, batch, processes("srun", program)):
         kill(pids)
     place.lab.run("scancel", "--signal=KILL", job, check=False)
-    wait_for(lambda: not place.running() and not processes(program, "hold"), pause_s=0.2)
+    until(lambda: not place.running() and not processes(program, "hold"))
     if by == "tune revert":
         assert tuned(knobs) and knobs.held()
         place.revert()
         assert knobs.now() == knobs.before
-    wait_for(knobs.put_back)
-    wait_for(lambda: not processes(set_dir), pause_s=0.2)
+    until(knobs.put_back)
+    until(lambda: not processes(set_dir))
     # Left by the killed processes. The next agent on this machine would also remove them.
     for channel in channels:
         shutil.rmtree(channel, ignore_errors=True)

@@ -6,7 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
-from tuning_parts import channels_of, loops, wait_for
+from tuning_parts import channels_of, loops
+from until import until
 
 
 def test_only_the_loop_of_the_own_job_is_ended(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_only_the_loop_of_the_own_job_is_ended(tmp_path: Path) -> None:
         job(bundle, number, f"{tmp_path}/other.conf"),
         job(other, number, conf),
     ]
-    wait_for(
+    until(
         lambda: all("slurm" in Path(f"/proc/{process.pid}/cmdline").read_text() for process in jobs)
     )
     assert loops(bundle, number, conf) == [jobs[0].pid]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -145,14 +144,6 @@ def journal_names(host: Host) -> list[str]:
     """The settings in the journal of remembered values, without its first and last line."""
     lines = (host.state / "journal").read_text().splitlines()
     return [line.split("\t")[1] for line in lines[1:-1]]
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120, pause_s: float = 0.02) -> None:
-    """Poll until `condition` holds, with a limit that a loaded machine does not reach."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(pause_s)
 
 
 def processes(*arguments: str, **environment: str) -> list[int]:
