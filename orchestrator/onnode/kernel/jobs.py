@@ -47,6 +47,11 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
     return "" if status > 0 and UNKNOWN_JOB in ask(argv, seconds, errors=True)[1] else "?"
 
 
+def port_base(job_id: str) -> int:
+    """Return an offset for a job's ports. Local jobs that start together share only their start."""
+    return sum(int(number[-6:]) for number in re.findall("[0-9]+", job_id)) * 101
+
+
 def comment(shown: str) -> str:
     """Find a job's comment in `scontrol show job`."""
     match = re.search(r"(?m)^ *Comment=(.*)$", shown)

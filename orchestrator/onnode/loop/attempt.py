@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ..kernel.jobs import port_base
 from ..kernel.log_ends import read_log_ends
 from ..kernel.mllog_tail import has_record, has_start, last_status
 from ..kernel.records import RunRecord
@@ -101,7 +102,7 @@ class Attempt:
         """Differs between jobs, runs and attempts, and lies below the kernel's range. Another job
         may have it: on this host, the first free port is taken."""
         job = self._job
-        first = job.port_base + 37 * self._run + 7 * self._number
+        first = port_base(job.job_id) + 37 * self._run + 7 * self._number
         ports = [10000 + (first + step) % 22000 for step in range(PORTS)]
         if not job.allocation.is_here(self._ranks[0]):
             return ports[0]

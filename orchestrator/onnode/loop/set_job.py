@@ -109,10 +109,6 @@ class SetJob(BatchJob):
         return len(self.allocation.allocated) > self.settings.nnodes
 
     @property
-    def port_base(self) -> int:
-        return int("".join(filter(str.isdecimal, self.job_id))[-6:] or "0") * 101
-
-    @property
     def resume_command(self) -> str:
         return f"orchestrator resume {quote(str(self.layout.root.name))}"
 
