@@ -20,7 +20,7 @@ import set_of_logs as sets
 from controller_parts import Commands, write_set
 from sites import write_site
 from test_tables import GOOD, make_sets
-from until import until
+from until import LIMIT_S, until
 
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.sets import SubmissionRecord
@@ -210,7 +210,7 @@ def test_7_cancel(user: Reader, site: Path) -> None:
     until(lambda: user.cli.json("status", root)["state"] == "running")
     cancel = user.command("stop a set's job")
     grace = user.option(cancel, "seconds", "ended by force")
-    answer = user.ask(cancel, root, grace, "10")
+    answer = user.ask(cancel, root, grace, str(LIMIT_S))
     assert set(user.member(cancel, "it has ended").value(answer).values()) == {True}
     assert answer["state"] == "cancelled"
 

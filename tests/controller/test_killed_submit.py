@@ -125,12 +125,15 @@ main(sys.argv[1:])
 def complete(site: Path, tmp_path: Path) -> Path:
     """A complete set whose `submit` was killed when the job was made, and which then had a job of its own."""
     arguments = ["submit", *map(str, one_node(tmp_path, site))]
+    script, go = tmp_path / "code/run_and_time.sh", tmp_path / "go"
+    script.write_text(f"until [[ -e {go} ]]; do sleep 0.05; done\n{script.read_text()}")
     environment = os.environ | {"PYTHONPATH": str(TOP)}
     argv = [sys.executable, "-c", KILLED_BEFORE_THE_OUTCOME, *arguments]
     done = subprocess.run(argv, env=environment, capture_output=True, text=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     [root] = [path for path in (tmp_path / "sets").iterdir() if path.is_dir()]
     assert read(SubmissionRecord, root / "submissions/1.json").state == "intended"  # type: ignore[union-attr]
+    go.touch()  # its job settles the submission at its end
     until(
         lambda: (
             (root / "results/result_1.txt").exists()

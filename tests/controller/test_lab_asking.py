@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from controller_parts import Clock, Commands, write_set
-from until import LIMIT_S
+from until import LIMIT_S, until
 
 from orchestrator.evidence.asking import HOUR_S
 from orchestrator.evidence.sets import SubmissionRecord
@@ -24,8 +24,13 @@ SETS, JOBS = 1000, 200
 
 def asked() -> int:
     """How many questions about jobs the controller has answered."""
-    answer = ask(["sdiag"], timeout_s=LIMIT_S).stdout
-    return sum(map(int, re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", answer)))
+
+    def answer() -> str:
+        told = ask(["sdiag"], timeout_s=LIMIT_S)
+        return told.stdout if told.returncode == 0 else ""
+
+    counts = re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", until(answer))
+    return sum(map(int, counts))
 
 
 @pytest.fixture

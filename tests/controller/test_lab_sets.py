@@ -237,11 +237,14 @@ def test_preflight_checks_the_idle_nodes(
     assert (nodes[drained]["verdict"], nodes[drained]["reason"]) == ("untested", "drained: bad fan")
     assert {row["verdict"] for name, row in nodes.items() if name != drained} <= {"pass", "warn"}
     assert excluded.read_text() == "" and list(shared.iterdir()) == []
-    cli("doctor", *SYSTEM, "--site", lab_site, "--nodes", ",".join(lab.nodes[:2]))
+    two = ",".join(lab.nodes[:2])
+    states = ("sinfo", "--noheader", "--Node", f"--nodes={two}", "--format=%T")
+    until(lambda: set(lab.run(*states).stdout.split()) == {"idle"})
+    cli("doctor", *SYSTEM, "--site", lab_site, "--nodes", two)
     assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out
 
 
-def test_a_set_gets_more_runs_and_their_time(lab_site: Path, cli: Commands) -> None:
+def test_a_set_gets_more_runs_and_their_time(lab: Lab, lab_site: Path, cli: Commands) -> None:
     """Without a limit of the site the job of two more runs asks Slurm for more than the job of one."""
     lines = lab_site.read_text().splitlines(keepends=True)
     lab_site.write_text("".join(one for one in lines if not one.startswith("time_limit")))
@@ -249,8 +252,11 @@ def test_a_set_gets_more_runs_and_their_time(lab_site: Path, cli: Commands) -> N
     assert cli("submit", *what, "--name", "first", "--wait").code == ExitCode.OK, cli.err
     root = Path(cli.json("ls", "--site", lab_site)["sets"][0]["set"])
     assert cli("rm", root, "--site", lab_site).code == ExitCode.SET_STATE, "complete"
-    assert cli("resume", root, "--nexp", 3).code == ExitCode.OK, cli.err
+    name = f"orch-{root.name}"
+    until(lambda: not any(job.alive for job in Slurm().jobs(names=[name]).values()))
+    resumed = cli.json("resume", root, "--nexp", 3, "--sbatch=--hold")
     assert cli("rm", root, "--force").code == ExitCode.SET_STATE and "is alive" in cli.err
+    lab.run("scontrol", "release", resumed["job_id"])
     assert cli("watch", root).code == ExitCode.OK
     picture = cli.json("status", root)
     assert (picture["done"], picture["nexp"], picture["name"]) == (3, 3, "first")

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from until import until
+from until import LIMIT_S, until
 
 from orchestrator.errors import SchedulerError
 from orchestrator.scheduler.job import JobRequest
@@ -57,7 +57,7 @@ def test_cancel_lets_the_job_end_by_itself(tmp_path: Path) -> None:
         tmp_path, 'trap "echo closed >closed; exit" TERM; echo up >up; while :; do sleep 0.02; done'
     )
     until((tmp_path / "up").exists)
-    assert Local().cancel(job_id, 10)
+    assert Local().cancel(job_id, LIMIT_S)
     assert (tmp_path / "closed").read_text() == "closed\n"
 
 

@@ -56,6 +56,7 @@ def started(cli: Commands, site: Path, nexp: int = 1) -> Path:
     cli("submit", *WHAT, nexp, "--site", site, "--json")
     root = Path(outputs.checked(cli.out)["set"])
     assert cli("watch", root).code == ExitCode.OK
+    see_them_go(root)  # a set is complete before its job has ended
     return root
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import outputs
 import pytest
 from controller_parts import Commands
+from processes import see_them_go
 from sites import write_site
 from until import until
 
@@ -111,6 +112,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             == 1
         )
     assert outputs.checked(out.getvalue())["kind"] == "score"
+    see_them_go(folder)  # the score is there before the job has ended
     yield folder
     for folder_of_set in (folder / "sets").iterdir():
         for job_id in Local().jobs(names=[f"orch-{folder_of_set.name}"]):

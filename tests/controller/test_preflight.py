@@ -217,10 +217,11 @@ def test_what_does_not_listen_is_ended_by_force(
     script = place / "deaf/program.tar.gz"
     script.parent.mkdir()
     script.write_text("trap : TERM; touch $(dirname $0)/up; while :; do sleep 0.1; done")
-    fake("salloc", 'setsid "$@" & trap : TERM; while :; do wait; done')
+    fake("salloc", 'trap : TERM; setsid "$@" & while :; do wait; done')
+    process = places._start(["salloc", "bash", str(script)], dict(os.environ))
+    until((script.parent / "up").exists)
     with pytest.raises(SchedulerError, match="did not end within"):
-        places._run(["salloc", "bash", str(script)], dict(os.environ), 1.0)
-    assert (script.parent / "up").exists()
+        places._outcome(process, 0.1)
     see_them_go(script)
 
 

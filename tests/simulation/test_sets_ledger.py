@@ -607,6 +607,24 @@ def test_a_jobs_comment_keeps_what_the_site_wrote(tmp_path: Path) -> None:
     sets.forget()
 
 
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_a_slow_slurm_gets_the_head_unless_the_job_may_be_killed_soon(
+    tmp_path: Path, is_cancelled: bool
+) -> None:
+    sets = Sets(tmp_path)
+    world = sets.make(nodes=1, nexp=1)
+    world.start().running(1)
+    world.cluster.slow(6, for_s=1e6)
+    if is_cancelled:
+        world.fault("the job is cancelled")
+    world.end()
+    job = world.set.job
+    assert job["state"] == ("paused" if is_cancelled else "complete")
+    kept = world.cluster.jobs[job["job_id"]].request.comment.split()
+    assert kept == ([] if is_cancelled else [ledger.mark(job["ledger"])])
+    sets.forget()
+
+
 def test_only_a_whole_word_is_a_head() -> None:
     sha = "a" * 64
     assert marked(f"x orchestrator-ledger:3:{sha} y") == [f"3 {sha}"]

@@ -230,7 +230,8 @@ class SetWork:
             yield from storage.write_last(job, state, reason)
             self._notify(state, reason)
             if job.folder.head:
-                job.allocation.keep_mark(mark(job.folder.head))
+                in_haste = bool(job.reactor.signals)
+                job.allocation.keep_mark(mark(job.folder.head), in_haste=in_haste)
             job.folder.release()
             if self.notices:
                 self.notices.finish()

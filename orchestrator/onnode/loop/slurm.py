@@ -31,7 +31,7 @@ from ..set.ledger import MARK
 from .allocation import JobAllocation, LocalAllocation, OtherCopy
 
 ANSWER_S = 4.0
-"""Limit for scontrol at the job's end."""
+"""Limit for scontrol before a kill."""
 MOST_HELD = 100
 """Lines kept of a task whose node is unknown."""
 _NOT_FOR_STEPS = (
@@ -202,15 +202,16 @@ class SlurmAllocation(JobAllocation):
         # A Slurm in trouble may answer with nothing, and exit code 0.
         return end if end.text or (status == 0 and text.strip()) else None
 
-    def keep_mark(self, word: str) -> None:
+    def keep_mark(self, word: str, *, in_haste: bool) -> None:
         """Put a word into the job's comment, next to the site's and the user's."""
-        status, text = self.world.ask(["scontrol", "show", "job", self.job_id], ANSWER_S)
+        limit_s = ANSWER_S if in_haste else 20
+        status, text = self.world.ask(["scontrol", "show", "job", self.job_id], limit_s)
         if status != 0:
             return
         kept = [entry for entry in comment(text).split() if not entry.startswith(MARK)]
         joined = " ".join([*kept, word])
         update = ["scontrol", "update", f"JobId={self.job_id}", f"Comment={joined}"]
-        self.world.ask(update, ANSWER_S)
+        self.world.ask(update, limit_s)
 
     def names(self, text: str) -> list[str]:
         """Expand `n1,m2` or `n[1-3,5]`; [] if Slurm refuses."""
