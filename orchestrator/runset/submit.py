@@ -65,7 +65,6 @@ BUSY_AGAIN_S = (5.0, 15.0, 30.0, 60.0)
 ENDING_AGAIN_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses between checks of a job that has closed its set: it still cleans its nodes."""
 
-
 WITHDRAWN = "the controller lost the set before it asked the scheduler"
 
 

@@ -402,8 +402,9 @@ class SimStep:
 
 
 class SimProgram:
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float) -> bool:
         """End it."""
+        return True
 
 
 class SimHost(Surroundings, host.BatchHost):

@@ -153,6 +153,25 @@ def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, serv
     assert files_with(bundles.folder, SECRET) == [] and one.left_behind() == []
 
 
+def wait_for_notices(bundles: Bundles, seconds: float) -> None:
+    """Change how long the loop waits for a process beyond the process's own limit."""
+    notice = bundles.bundle / "lib/loop/notice.py"
+    notice.write_text(notice.read_text().replace("GRACE_S = 2.0", f"GRACE_S = {seconds}"))
+
+
+def test_a_process_that_is_killed_is_named(bundles: Bundles) -> None:
+    tell = bundles.folder / "tell"
+    tell.write_text("#!/bin/bash\nexec sleep 10000\n")
+    tell.chmod(0o755)
+    site = {"command": [str(tell)], "seconds": 60, "events": ["complete"]}
+    bundles.make(notify=site, nexp=1)
+    wait_for_notices(bundles, -60)
+    code, out = bundles.run()
+    assert code == 0
+    assert notices(out) == ["notify: command: killed, as it had not ended in time"]
+    assert bundles.set.left_behind() == []
+
+
 def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -> None:
     server.answer = None
     tell = bundles.folder / "tell"
@@ -160,9 +179,7 @@ def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -
     tell.chmod(0o755)
     site = {"webhook": "HOOK", "command": [str(tell)], "seconds": 1, "events": ["complete"]}
     bundles.make(notify=site, nexp=1)
-    notice = bundles.bundle / "lib/loop/notice.py"
-    # The loop says nothing of a process that it has to kill.
-    notice.write_text(notice.read_text().replace("GRACE_S = 2.0", "GRACE_S = 600.0"))
+    wait_for_notices(bundles, 600)
     code, out = bundles.run(HOOK=server.address)
     assert code == 0
     command, webhook = sorted(notices(out))

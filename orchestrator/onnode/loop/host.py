@@ -210,13 +210,15 @@ class StartedProgram:
             with self._process.stdin as stream:
                 stream.write(given)
 
-    def finish(self, seconds: float) -> None:
-        """Kill its session after `seconds`."""
+    def finish(self, seconds: float) -> bool:
+        """Kill its session after `seconds`; return whether it ended before."""
         try:
             self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:
             end_session(self._process)
             self._process.wait()
+            return False
+        return True
 
 
 class BatchHost(World):

@@ -84,7 +84,8 @@ class Notices:
         if method not in self._running:
             return
         program, deadline = self._running.pop(method)
-        program.finish(deadline - self._world.now())
+        if not program.finish(deadline - self._world.now()):
+            self._world.log(f"notify: {method}: killed, as it had not ended in time")
 
     def _counts(self) -> tuple[int, int]:
         """Converged runs, and missed targets."""
