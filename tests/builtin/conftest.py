@@ -73,7 +73,14 @@ class Launcher:
         return until(connected)  # type: ignore[return-value]
 
     def start(
-        self, node: int, nodes: int, port: int, *, host: str = "", **variables: str
+        self,
+        node: int,
+        nodes: int,
+        port: int,
+        *,
+        host: str = "",
+        code: Path = CODE,
+        **variables: str,
     ) -> subprocess.Popen[str]:
         """Start a node; `host`: in a name space of its own, with this host name."""
         contract = {
@@ -86,7 +93,7 @@ class Launcher:
         }
         environment = {name: value for name, value in (contract | variables).items() if value}
         process = subprocess.Popen(
-            [*(HOST + [host] if host else []), "bash", str(CODE / "run_and_time.sh")],
+            [*(HOST + [host] if host else []), "bash", str(code / "run_and_time.sh")],
             env=environment,
             text=True,
             stdout=subprocess.PIPE,

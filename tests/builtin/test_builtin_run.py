@@ -120,7 +120,8 @@ def test_the_entry_point_asks_for_a_seed(run: Callable) -> None:
 
 
 def test_a_closed_standard_output_is_an_error_without_a_traceback(launcher) -> None:
-    process = launcher.start(0, 1, launcher.port(), BUILTIN_RANKS_PER_NODE="2")
+    endless = {"BUILTIN_TARGET": "1e-9", "BUILTIN_MAX_SAMPLES": "1000000000"}
+    process = launcher.start(0, 1, launcher.port(), BUILTIN_RANKS_PER_NODE="2", **endless)
     process.stdout.close()
     assert process.wait(LIMIT_S) == 6
     assert process.stderr.read().count("\n") == 1

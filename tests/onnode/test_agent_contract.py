@@ -330,8 +330,10 @@ SCRIPTS = {
             prepare 1.1             -> prepared 1.1 MS - -
             go 1.1 ignores TERM
             1.1 is up
+            STOP
             prepare 1.2
-            its input ends          -> exit 1.1 143 MS MS ''; left
+            its input ends
+            CONT                    -> exit 1.1 143 MS MS ''; left
         """,
         "TERM while it stands still": """
             ready

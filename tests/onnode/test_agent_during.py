@@ -238,6 +238,12 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
         "import time; time.sleep(1000)\n"
     )
     one.plan(f"python3 {program} --password-of-this-test=$FROM_CONFIG & wait")
+    # Its record comes when it comes.
+    one.change("agent/evidence.py", "MOST_S, _PART_S = 45.0, 10.0", "MOST_S = _PART_S = 1e6")
+    one.change("agent/evidence.py", "timeout 2 sh", "sh")
+    one.change(
+        "agent/evidence.py", "|| sleep 3", f"|| until [ -s '{records}_0' ]; do sleep 0.05; done"
+    )
     agent = one.agent(PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     agent.hear("ready")
     name = agent.begin(1)
@@ -264,10 +270,10 @@ RANKS = """
 import os, sys
 rank = os.fork() and 1
 if rank == 0:
-    os.execve(sys.executable, ["python3", "-c", "print('hanging', flush=True); import time; time.sleep(1000)"], {"RANK": "0"})
+    os.execve(sys.executable, ["python3", "-c", "import os, time; print('rank 0', os.getpid(), flush=True); time.sleep(1000)"], {"RANK": "0"})
 end = f"open({sys.argv[1]!r}).read()" if sys.argv[2] == "blocked" else "while True: pass"
 os.mkfifo(sys.argv[1])
-os.execve(sys.executable, ["python3", "-c", "print('hanging', flush=True)\\n" + end], {"RANK": "1"})
+os.execve(sys.executable, ["python3", "-c", "import os; print('rank 1', os.getpid(), flush=True)\\n" + end], {"RANK": "1"})
 """
 
 
@@ -276,10 +282,18 @@ def path_without(program: str) -> str:
     return os.pathsep.join(folder for folder in folders if not Path(folder, program).exists())
 
 
+IN_A_PIPE = "(?:partner|fifo|pipe)"
+
+
+def wchan_of(pid: int) -> str:
+    """Where a process waits in the kernel."""
+    return Path(f"/proc/{pid}/wchan").read_text()
+
+
 @pytest.mark.parametrize(
     ("kind", "place"),
     [
-        ("blocked", r"\S*(?:partner|fifo|pipe)\S* \(kernel\)"),
+        ("blocked", rf"\S*{IN_A_PIPE}\S* \(kernel\)"),
         ("loops", r"user code \(on a processor\)"),
     ],
 )
@@ -293,7 +307,11 @@ def test_evidence_without_tools_names_the_rank_by_the_kernel(
     agent = one.agent(PATH=path_without("py-spy"))
     agent.hear("ready")
     name = agent.begin(1)
-    until(lambda: agent.log(1).count(b"hanging") == 2)
+    until(lambda: agent.log(1).count(b"rank ") == 2)
+    pids = {int(rank): int(pid) for rank, pid in re.findall(rb"rank (\d) (\d+)\n", agent.log(1))}
+    until(lambda: re.search("nanosleep", wchan_of(pids[0])))
+    if kind == "blocked":
+        until(lambda: re.search(IN_A_PIPE, wchan_of(pids[1])))
     agent.say("evidence", id=name)
     about, activity = agent.hear("evidence")
     told = one.layout.hang(1, 1, "n1").read_text()

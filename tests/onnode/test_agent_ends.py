@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from until import until
 
 from orchestrator.onnode.agent import leftovers
 from orchestrator.onnode.agent.leftovers import remove_folder
-from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
+from orchestrator.onnode.kernel.beat import BEAT, LOOK_S, LoopWatch, listen
+from orchestrator.onnode.kernel.waiting import Waiting
 
 # The training, a worker of it, and one that has left its session and its parent.
 TRAINING = "sleep 1000 & setsid sh -c 'sleep 1000 & exit' & echo up; wait; sleep 1000"
@@ -28,17 +30,11 @@ def one(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def training(made: Bench, agent: Agent, number: int = 1, *, beats: bool = False) -> None:
-    """Have a run of TRAINING begun, with all its processes; `beats`: the loop is heard until then."""
+def training(made: Bench, agent: Agent, number: int = 1) -> None:
+    """Have a run of TRAINING begun, with all its processes."""
     made.plan(TRAINING)
     agent.begin(number)
-
-    def begun() -> bool:
-        if beats:
-            agent.say("beat")
-        return list(trained(made).values()).count("sleep 1000 ") == 2
-
-    until(begun)
+    until(lambda: list(trained(made).values()).count("sleep 1000 ") == 2)
 
 
 def trained(made: Bench) -> dict[int, str]:
@@ -54,17 +50,17 @@ def gone(made: Bench, agent: Agent) -> None:
     assert not log.exists() or b"Traceback" not in log.read_bytes()
 
 
-def impatient(made: Bench) -> None:
-    """Have agents miss the loop within three seconds."""
-    made.change("kernel/beat.py", "LOOK_S = 300.0", "LOOK_S = 0.5")
-    made.change("kernel/beat.py", "SILENCE_S = 1800.0", "SILENCE_S = 3.0")
-
-
 def test_a_loop_that_is_not_heard_any_more_is_gone(one: Bench) -> None:
     """Its input stays open, as that of a node does whose srun is stopped."""
-    impatient(one)
+    silent = one.folder / "silent"  # checks count from when it is there
+    one.change("kernel/beat.py", "LOOK_S = 300.0", "LOOK_S = 0.5")
+    one.change("kernel/beat.py", "SILENCE_S = 1800.0", "SILENCE_S = 3.0")
+    one.change(
+        "kernel/beat.py", "_checks += 1", f"_checks += __import__('os').path.exists('{silent}')"
+    )
     agent = one.agent(STORAGE_WAIT_S="1")
-    training(one, agent, beats=True)
+    training(one, agent)
+    silent.touch()
     assert agent.end() == 1
     assert agent.hear("exit")[:2] == ["1.1", "143"]
     reason = agent.hear("left")[0]
@@ -74,20 +70,48 @@ def test_a_loop_that_is_not_heard_any_more_is_gone(one: Bench) -> None:
     gone(one, agent)
 
 
-def test_beats_keep_a_node_and_mean_nothing_else(one: Bench) -> None:
-    impatient(one)
-    one.plan("sleep 5")
-    agent = one.agent(STORAGE_WAIT_S="1")
-    agent.begin(1)
+class Checks(Waiting):
+    """Makes the checks of `listen` when it is told to, and hands it the lines that it is told."""
 
-    def over() -> bool:
-        agent.say("beat")
-        return one.layout.node_state(1, 1, 0).exists()
+    def __init__(self) -> None:
+        self.timers = dict[str, Callable[[], object]]()
+        self.line: Callable[[str], object]
+        self.at_end: Callable[[], object]
 
-    until(over)
-    assert agent.hear("exit")[1] == "0"
-    agent.input.close()
-    assert agent.end() == 0 and agent.words[-1] == ("left", [""])
+    def after(self, name: str, seconds: float, then: Callable[[], object]) -> None:
+        assert seconds == LOOK_S
+        self.timers[name] = then
+
+    def cancel(self, name: str) -> None:
+        self.timers.pop(name, None)
+
+    def watch_lines(
+        self, fd: int, then: Callable[[str], object], at_end: Callable[[], object] = lambda: None
+    ) -> None:
+        self.line, self.at_end = then, at_end
+
+    def check(self, times: int) -> None:
+        for _ in range(times):
+            self.timers.pop("loop")()
+
+
+def test_beats_keep_a_node_and_mean_nothing_else() -> None:
+    waiting, heard, ends, limit = Checks(), list[str](), list[str](), int(3600 / LOOK_S)
+    listen(waiting, 3600, heard.append, ends.append)
+    for line in (json.dumps(BEAT, separators=(",", ":")), "an order"):
+        for _ in range(3):
+            waiting.check(limit - 1)
+            waiting.line(line)
+    assert (heard, ends) == (["an order"] * 3, [])
+    waiting.check(limit)
+    assert ends == ["no word from the loop for 3600 s"] and not waiting.timers
+
+
+def test_after_the_end_of_its_input_a_node_does_not_miss_the_loop() -> None:
+    waiting, ends = Checks(), list[str]()
+    listen(waiting, 3600, ends.append, ends.append)
+    waiting.at_end()
+    assert ends == [""] and not waiting.timers
 
 
 def test_a_node_that_was_stopped_has_not_missed_the_loop() -> None:

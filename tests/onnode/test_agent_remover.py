@@ -86,6 +86,12 @@ def removers(bench: Bench) -> list[int]:
     return [pid for pid, words in found.items() if "orchestrator-remover" in words]
 
 
+def ignores(pid: int, number: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    mask = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(mask >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize("how", [AT_ONCE, LATER], ids=["made", "still made"])
 def test_killed_with_the_agent(engine: Engine, how: dict[str, str]) -> None:
     bench = engine(how)
@@ -103,6 +109,7 @@ def test_killed_alone(engine: Engine, how: dict[str, str]) -> None:
 
 def test_a_container_that_ends_by_itself_is_not_asked_for(engine: Engine) -> None:
     bench = engine({"made": "echo up; cat; exit", "removed": ""})
+    bench.change("agent/container.py", "_END_S = 5", "_END_S = 1e6")
     agent = start(bench, "")
     agent.hear("ready")
     agent.input.close()
@@ -117,6 +124,7 @@ def test_a_container_that_outlives_both_is_removed(engine: Engine) -> None:
     agent = start(bench, "")
     agent.hear("ready")
     [remover] = removers(bench)
+    until(lambda: ignores(remover, signal.SIGTERM))  # a shell that has begun
     os.kill(remover, signal.SIGTERM)
     clients = [
         pid

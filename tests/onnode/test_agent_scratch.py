@@ -21,6 +21,11 @@ def made(tmp_path: Path, request: pytest.FixtureRequest):
     with bench(tmp_path / "bench", container=container) as one:
         one.layout.environment.write_text('declare -x XDG_CACHE_HOME="/of/the/config"\n')
         one.plan(PLAN)
+        one.change(
+            "agent/scratch.py",
+            "_LOOK_S, _REMOVE_S = 20_000, 1.0,",
+            "_LOOK_S, _REMOVE_S = 20_000, 1e6,",
+        )
         yield one, nvme
 
 

@@ -23,7 +23,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     with open(made.bundle / "settings.sh", "a") as file:
         file.write("LAUNCH_RANKS=gpu\nGPUS_PER_NODE=4\n")
-    made.change("agent/run.py", "CLEAR_S = 5,", "CLEAR_S = 0.1,")
+    # What holds the output is not waited for; nothing else is cut off.
+    made.change("agent/run.py", "CLEAR_S = 5, 10, 5", "CLEAR_S = 0.1, 1e6, 1e6")
     yield made
     made.close()
 
@@ -59,9 +60,19 @@ def test_the_code_of_the_process_that_fails_counts(bench: Bench, end: str, code:
 
 
 def test_when_one_fails_the_others_are_ended(bench: Bench) -> None:
-    bench.change("agent/launch.py", "END_S = 10", "END_S = 3")
+    # Soon TERM, and KILL never.
+    bench.change(
+        "agent/launch.py", "$status end=$((SECONDS + %(limit)d))", "$status end=$((SECONDS + 1))"
+    )
+    bench.change("agent/launch.py", "END_S = 10", "END_S = 1000000")
     bench.plan(
-        "[ $LOCAL_RANK != 2 ] || exit 7\ntrap 'echo ended $LOCAL_RANK; exit 3' TERM\nsleep 100 & wait"
+        f"""if [ $LOCAL_RANK = 2 ]; then
+  until [ -e {bench.folder}/trap0 -a -e {bench.folder}/trap1 -a -e {bench.folder}/trap3 ]; do sleep 0.05; done
+  exit 7
+fi
+trap 'echo ended $LOCAL_RANK; exit 3' TERM
+: >{bench.folder}/trap$LOCAL_RANK
+sleep 100 & wait"""
     )
     agent = bench.agent()
     agent.begin(1)
