@@ -41,8 +41,7 @@ class SshServer:
 @contextlib.contextmanager
 def serving(folder: Path, addresses: Sequence[str]) -> Iterator[SshServer]:
     """Run an sshd that listens on `addresses` and lets root in with the key of `config`. Needs root and `SSHD`."""
-    made = not Path("/run/sshd").exists()
-    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # and stays: other processes serve, too
     server = SshServer(folder, tuple(addresses), free_port("0.0.0.0"))
     for name in ("host", "user"):
         subprocess.run(
@@ -94,9 +93,6 @@ def serving(folder: Path, addresses: Sequence[str]) -> Iterator[SshServer]:
         process.terminate()
         process.stderr.close()
         process.wait()
-        if made:
-            with contextlib.suppress(OSError):  # another sshd came meanwhile
-                Path("/run/sshd").rmdir()
 
 
 class Cut:

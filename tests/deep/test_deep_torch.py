@@ -16,7 +16,6 @@ def measure(
     bundle: Bundle, *nodes: str, gpus: int = 2, tests: str = "", limit: int = 20, **stand_in: str
 ) -> Outcome:
     bundle.give_torch(gpus, **stand_in)
-    # A size on which the stand-in takes long enough that the delays of a busy machine are small beside it.
     found = bundle.step(
         *nodes,
         ORCH_DEEP_RCCL_TESTS=tests,

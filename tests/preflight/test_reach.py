@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from preflight_parts import Node
+from until import LIMIT_S
 
 from orchestrator.onnode.agent.pull import pull
 from orchestrator.onnode.agent.reach import reach, registry_of
@@ -100,9 +101,8 @@ def test_a_proxy_that_does_not_let_a_host_through(
 ) -> None:
     with listening(reply) as (port, _):
         proxy = [f"https_proxy=http://127.0.0.1:{port}"]
-        row = node.check(REACHES=[f"{OUTSIDE}\ttokenizer"], PROXY=proxy, PREFLIGHT_CHECK_S=2).rows[
-            "reach"
-        ]
+        node.settings |= {"REACHES": [f"{OUTSIDE}\ttokenizer"], "PROXY": proxy}
+        row = node.check(PREFLIGHT_CHECK_S=LIMIT_S if reply else 2).rows["reach"]
     through = f"through the proxy 127.0.0.1:{port}"
     assert row.line == f"warn: hosts not reached {through}: {OUTSIDE} (tokenizer): {why}"
     assert "what the proxy allows" in row.remedy

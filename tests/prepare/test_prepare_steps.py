@@ -307,10 +307,15 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
         other = data.prepare("llama2_70b_lora", "--force-space", "--round", "5.0")
         assert other.returncode in (2, 5)
         # Dead for certain is what was not heard of for two minutes: its machine may be cut off.
+        [first] = map(
+            int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        )
+        os.kill(first, signal.SIGSTOP)  # it gives no sign of life meanwhile
         make_older(lock, 600)
         third = data.prepare("llama2_70b_lora", "--force-space")
         # This engine has its container.
         assert third.returncode == 3 and "another process prepares the same data" in third.stderr
+    os.kill(first, signal.SIGCONT)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 5, out + err
     assert "it took over" in err or "the lock cannot be read" in err

@@ -153,10 +153,11 @@ class Checks:
 
 def _start(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: int) -> int:
     """Return the process id, also its group's."""
+    agent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _alone(write, node.settings.preflight_check_s)
+            _alone(write, node.settings.preflight_check_s, agent)
             _run(job, node, engine, write)
         finally:
             if os.getpgrp() == os.getpid():
@@ -166,14 +167,20 @@ def _start(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: i
     return pid
 
 
-def _alone(keep: int, seconds: int) -> None:
+def _alone(keep: int, seconds: int, agent: int) -> None:
     """Keep only the parent's pipe: a hanging check must not hold the step's descriptors."""
+
+    def over(*_: object) -> None:
+        if os.getppid() != agent:
+            os.killpg(0, signal.SIGKILL)
+        signal.alarm(1)
+
     os.setpgid(0, 0)
     stand_alone(keep)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    # Ends this process with its children if nobody else can.
-    signal.signal(signal.SIGALRM, lambda *_: os.killpg(0, signal.SIGKILL))
+    # Ends this process with its children if nobody else can; a living agent may be late.
+    signal.signal(signal.SIGALRM, over)
     signal.alarm(seconds + 1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of a program's output
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
