@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import set_of_logs as sets
-from sites import write_site
+from sites import write_code, write_site
 
 import orchestrator
 
@@ -126,10 +126,12 @@ def test_a_set_is_refused_and_doubted_as_by_the_command(tmp_path: Path) -> None:
 
 
 def test_a_set_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
-    entry = orchestrator.load_entry(
-        "local_2x2x8", "builtin", site=write_site(tmp_path / "here.yaml", tmp_path / "sets")
-    )
+    waited, code = tmp_path / "waited", tmp_path / "code"
+    write_code(code, f"until [ -e {waited} ]; do sleep 0.05; done")
+    site = write_site(tmp_path / "here.yaml", tmp_path / "sets", code={"builtin": str(code)})
+    entry = orchestrator.load_entry("local_2x2x8", "builtin", site=site)
     folder = orchestrator.submit_set(entry, nexp=1)
     with pytest.raises(TimeoutError, match="it keeps running"):
         orchestrator.wait_for_set(folder, timeout_s=0)
+    waited.touch()
     assert orchestrator.wait_for_set(folder).state == "complete"
