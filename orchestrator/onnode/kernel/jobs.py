@@ -48,7 +48,7 @@ def job_state(job_id: str, seconds: float, ask: Callable[..., tuple[int, str]] =
 
 
 def port_base(job_id: str) -> int:
-    """Return an offset for a job's ports. Local jobs that start together share only their start."""
+    """Return an offset for a job's ports. Local jobs may share their start."""
     return sum(int(number[-6:]) for number in re.findall("[0-9]+", job_id)) * 101
 
 

@@ -99,8 +99,7 @@ class Attempt:
         )
 
     def _port(self) -> int:
-        """Differs between jobs, runs and attempts, and lies below the kernel's range. Another job
-        may have it: on this host, the first free port is taken."""
+        """Differs between jobs, runs and attempts, below the kernel's range; on this host, free."""
         job = self._job
         first = port_base(job.job_id) + 37 * self._run + 7 * self._number
         ports = [10000 + (first + step) % 22000 for step in range(PORTS)]
