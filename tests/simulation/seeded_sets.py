@@ -674,7 +674,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     first = max(args.first, done.last + 1)
     with (
         exit_on(signal.SIGTERM),  # workers do not notice that their parent is gone
-        ProcessPoolExecutor(args.jobs, initializer=_clean_at_its_end) as pool,
+        _workers(args.jobs) as pool,
     ):
         for block in range(first, last, BLOCK):
             played, began = Tally(), time.perf_counter()
@@ -699,8 +699,21 @@ def faults_kind(text: str) -> str:
     )
 
 
-def _clean_at_its_end() -> None:
-    """Let this worker remove its sets at its end."""
+@contextmanager
+def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with the block, after the seeds that they are playing."""
+    pool = ProcessPoolExecutor(number, initializer=_begin)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """In a worker: remove its sets at its end, which no signal brings. One that arrives while it
+    takes the lock of the queue would leave that locked, and the others waiting."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
     Finalize(None, remove, (own_place(),), exitpriority=0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import signal
 import subprocess
 import sys
@@ -29,10 +30,12 @@ def test_no_invariant_is_broken(first: int) -> None:
     play(range(first, first + SEEDS))
 
 
-def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the first", "to all"])
+def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path, to_all: bool) -> None:
     """Neither workers nor their sets."""
     options = ["--seeds", "100000", "--jobs", "2", "--record", str(tmp_path / "record")]
-    process = subprocess.Popen([sys.executable, seeded_sets.__file__, *options])
+    argv = [sys.executable, seeded_sets.__file__, *options]
+    process = subprocess.Popen(argv, start_new_session=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     places: list[Path] = []
 
@@ -42,7 +45,10 @@ def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path) -> None:
 
     try:
         until(are_busy)
-        process.terminate()
+        if to_all:
+            os.killpg(process.pid, signal.SIGTERM)
+        else:
+            process.terminate()
         assert process.wait(LIMIT_S) == 128 + signal.SIGTERM
         see_them_go(tmp_path)
         assert not any(place.exists() for place in places)
