@@ -1,10 +1,10 @@
-"""Keep a machine busy, and random new processes without time for 20 ms to 3 s each.
+"""Keep a machine busy, and starve random new processes for 20 ms to 3 s each.
 
 usage:  python tools/starve.py [--share S]
 
 One process per processor computes. A share S (0.25) of all processes that start meanwhile, and now
-and then an older one, gets next to no time: tests that are right only if nobody is late fail. Ends
-with a signal, and gives every process its time back. Needs root. Tests beside it:
+and then an older process, gets almost no processor time: tests that count on timing fail. A signal
+ends it; every process then has its time again. Needs root. To run the tests next to it:
 `tools/green_runs.py --load "python tools/starve.py"`
 """
 

@@ -153,8 +153,8 @@ def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, serv
     assert files_with(bundles.folder, SECRET) == [] and one.left_behind() == []
 
 
-def wait_for_notices(bundles: Bundles, seconds: float) -> None:
-    """Change how long the loop waits for a process beyond the process's own limit."""
+def set_grace(bundles: Bundles, seconds: float) -> None:
+    """Set how long the loop waits for a sender beyond its own limit."""
     notice = bundles.bundle / "lib/loop/notice.py"
     notice.write_text(notice.read_text().replace("GRACE_S = 2.0", f"GRACE_S = {seconds}"))
 
@@ -165,7 +165,7 @@ def test_a_process_that_is_killed_is_named(bundles: Bundles) -> None:
     tell.chmod(0o755)
     site = {"command": [str(tell)], "seconds": 60, "events": ["complete"]}
     bundles.make(notify=site, nexp=1)
-    wait_for_notices(bundles, -60)
+    set_grace(bundles, -60)
     code, out = bundles.run()
     assert code == 0
     assert notices(out) == ["notify: command: killed, as it had not ended in time"]
@@ -179,7 +179,7 @@ def test_who_does_not_answer_holds_nobody_up(bundles: Bundles, server: Server) -
     tell.chmod(0o755)
     site = {"webhook": "HOOK", "command": [str(tell)], "seconds": 1, "events": ["complete"]}
     bundles.make(notify=site, nexp=1)
-    wait_for_notices(bundles, 600)
+    set_grace(bundles, 600)
     code, out = bundles.run(HOOK=server.address)
     assert code == 0
     command, webhook = sorted(notices(out))

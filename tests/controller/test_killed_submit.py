@@ -133,7 +133,7 @@ def complete(site: Path, tmp_path: Path) -> Path:
     assert done.returncode == -signal.SIGKILL, done.stderr
     [root] = [path for path in (tmp_path / "sets").iterdir() if path.is_dir()]
     assert read(SubmissionRecord, root / "submissions/1.json").state == "intended"  # type: ignore[union-attr]
-    go.touch()  # its job settles the submission at its end
+    go.touch()  # at its end the job settles the submission
     until(
         lambda: (
             (root / "results/result_1.txt").exists()

@@ -26,8 +26,8 @@ def asked() -> int:
     """How many questions about jobs the controller has answered."""
 
     def answer() -> str:
-        told = ask(["sdiag"], timeout_s=LIMIT_S)
-        return told.stdout if told.returncode == 0 else ""
+        reply = ask(["sdiag"], timeout_s=LIMIT_S)
+        return reply.stdout if reply.returncode == 0 else ""
 
     counts = re.findall(r"REQUEST_JOB\w*_INFO\w*\s+\( *\d+\) count:(\d+)", until(answer))
     return sum(map(int, counts))

@@ -370,7 +370,7 @@ def test_a_loose_umask_gives_a_set_to_nobody(site: Path, cli: Commands, tmp_path
         again(made)
         (made / "runs/1/state.json").chmod(0o644)
         assert cli("resume", made).code == 0, cli.err
-        # One that is cancelled earlier has no output.
+        # A job that is cancelled earlier has no output.
         until(lambda: len(list(made.glob("job_*"))) == 2)
         assert cli("cancel", made).code in (0, 5), cli.err
         wait_for_its_job(made, 2)

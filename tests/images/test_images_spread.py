@@ -352,7 +352,7 @@ def test_bad_input_is_refused_with_a_hint(
 
 
 def containers(lab: object) -> set[str]:
-    """Of the whole lab: an earlier test's may still go."""
+    """Return those of the whole lab; earlier tests' containers may still end."""
     return set(lab.run("docker", "ps", "--all", "--quiet").stdout.split())
 
 

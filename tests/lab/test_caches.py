@@ -37,7 +37,7 @@ SCRIPT = """
     mkdir "$TRITON_CACHE_DIR/kernel"
     head -c 5000 /dev/zero >"$TRITON_CACHE_DIR/kernel/one"
   fi )
-# The signal spares its sender, which would go on to train until the container is gone.
+# The signal spares its sender, which would train until the container is gone.
 [ "$ORCH_RUN.$ORCH_ATTEMPT" != "${DIES_AT:-}" ] || { kill -TERM -1; exec sleep infinity; }
 """
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.lab
 TOP = Path(__file__).resolve().parents[2]
 NODES = 2
 # Slurm's own sbatch, with a script that starts the given one, a file or the input, on each node
-# at once, and tells when the first copy is over: the training waits for that.
+# at once, and creates a file when the first copy ends: the training waits for it.
 SBATCH = """#!/bin/bash
 every=$(dirname "$0")/every_node.$$
 if [ -f "${!#}" ]; then

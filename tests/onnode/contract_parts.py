@@ -213,7 +213,7 @@ def _make(site: str, folder: Path) -> Bench:
         "OUTPUT_S, KILL_S, CLEAR_S = 0.5, 0.2,",
     )
     made.change("agent/agent.py", "_STOP_S = 3", "_STOP_S = 0.2")
-    # One that is not waited for: reading takes as long as it takes.
+    # No limit on reading.
     made.change("agent/contents.py", "LIMIT_S = 8.0", "LIMIT_S = 1e6")
     made.change("agent/inside.py", "LIMIT_S = 12.0", "LIMIT_S = 1e6")
     made.change("agent/container.py", "_END_S = 5", "_END_S = 0.2")

@@ -238,7 +238,7 @@ def test_evidence_of_a_hang(one: Bench, tmp_path: Path) -> None:
         "import time; time.sleep(1000)\n"
     )
     one.plan(f"python3 {program} --password-of-this-test=$FROM_CONFIG & wait")
-    # Its record comes when it comes.
+    # No limit on the record.
     one.change("agent/evidence.py", "MOST_S, _PART_S = 45.0, 10.0", "MOST_S = _PART_S = 1e6")
     one.change("agent/evidence.py", "timeout 2 sh", "sh")
     one.change(

@@ -71,7 +71,7 @@ def test_a_loop_that_is_not_heard_any_more_is_gone(one: Bench) -> None:
 
 
 class Checks(Waiting):
-    """Makes the checks of `listen` when it is told to, and hands it the lines that it is told."""
+    """Runs the timers of `listen` and passes it lines, both on request."""
 
     def __init__(self) -> None:
         self.timers = dict[str, Callable[[], object]]()

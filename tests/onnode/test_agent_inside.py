@@ -24,7 +24,7 @@ from orchestrator.onnode.kernel.waiting import Waiting
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path / "bench") as one:
-        # However long it takes to read.
+        # No limit on reading.
         one.change("agent/contents.py", "LIMIT_S = 8.0", "LIMIT_S = 1e6")
         one.change("agent/inside.py", "LIMIT_S = 12.0", "LIMIT_S = 1e6")
         yield one

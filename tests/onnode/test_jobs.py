@@ -1,4 +1,4 @@
-"""What a job's id says of it."""
+"""Values derived from a job's id."""
 
 from __future__ import annotations
 

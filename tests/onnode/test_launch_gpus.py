@@ -23,7 +23,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     with open(made.bundle / "settings.sh", "a") as file:
         file.write("LAUNCH_RANKS=gpu\nGPUS_PER_NODE=4\n")
-    # What holds the output is not waited for; nothing else is cut off.
+    # Holders of the output are not waited for. No other limit strikes.
     made.change("agent/run.py", "CLEAR_S = 5, 10, 5", "CLEAR_S = 0.1, 1e6, 1e6")
     yield made
     made.close()
@@ -60,7 +60,7 @@ def test_the_code_of_the_process_that_fails_counts(bench: Bench, end: str, code:
 
 
 def test_when_one_fails_the_others_are_ended(bench: Bench) -> None:
-    # Soon TERM, and KILL never.
+    # TERM after a second, no KILL.
     bench.change(
         "agent/launch.py", "$status end=$((SECONDS + %(limit)d))", "$status end=$((SECONDS + 1))"
     )

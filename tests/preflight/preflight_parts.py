@@ -67,7 +67,7 @@ class Node:
     alone: bool = True
     """No container follows."""
     hung: tuple[str, ...] = ()
-    """Checks without an end: they alone run into the limit of the checks."""
+    """Checks that never end: only they reach the limit."""
 
     def __post_init__(self) -> None:
         for name in ("sys", "dev/shm", "bin", "run", "logs", "tmp", "data/train", "nodes/n1"):

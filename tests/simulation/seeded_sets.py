@@ -710,8 +710,10 @@ def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin() -> None:
-    """In a worker: remove its sets at its end, which no signal brings. One that arrives while it
-    takes the lock of the queue would leave that locked, and the others waiting."""
+    """Let this worker ignore signals, and remove its sets at its end.
+
+    A signal's exception while it takes the queue's lock would leave that locked for the others.
+    """
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     Finalize(None, remove, (own_place(),), exitpriority=0)

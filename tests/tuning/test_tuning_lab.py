@@ -17,6 +17,7 @@ import pytest
 from command_line import call
 from machine import TUNABLES_STATE
 from replayed import differences
+from sites import write_code
 from tuning_parts import (
     TOP,
     channels_of,
@@ -84,13 +85,8 @@ class Place:
 
     def gate(self) -> Path:
         """Have run 1 wait, once it prints `waits`, until the file that this returns is there."""
-        code = self.folder / "code"
-        shutil.copytree(
-            TOP / "workloads/builtin", code, ignore=shutil.ignore_patterns("__pycache__")
-        )
-        script = code / "run_and_time.sh"
         waits = '[ "$ORCH_RUN" != 1 ] || { echo waits; until [ -e go ]; do sleep 0.05; done; }'
-        script.write_text(script.read_text().replace("exec python3", f"{waits}\nexec python3"))
+        code = write_code(self.folder / "code", waits)
         with self.site.open("a") as file:
             file.write(f"code: {{builtin: {code}}}\n")
         return code / "go"

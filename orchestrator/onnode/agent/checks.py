@@ -170,7 +170,7 @@ def _start(job: tuple[gpu.Check, ...], node: Node, engine: EngineState, write: i
 def _alone(keep: int, seconds: int, agent: int) -> None:
     """Keep only the parent's pipe: a hanging check must not hold the step's descriptors."""
 
-    def over(*_: object) -> None:
+    def end_alone(*_: object) -> None:
         if os.getppid() != agent:
             os.killpg(0, signal.SIGKILL)
         signal.alarm(1)
@@ -179,8 +179,8 @@ def _alone(keep: int, seconds: int, agent: int) -> None:
     stand_alone(keep)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    # Ends this process with its children if nobody else can; a living agent may be late.
-    signal.signal(signal.SIGALRM, over)
+    # Kills this process and its children if the agent is gone; a slow agent still reports them.
+    signal.signal(signal.SIGALRM, end_alone)
     signal.alarm(seconds + 1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_BYTES, MAX_BYTES))  # of a program's output
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -65,7 +65,7 @@ class JobAllocation:
         """None without an answer. Without a scheduler the job runs; signals come from people."""
         return JobEnd("JobState=RUNNING")
 
-    def keep_mark(self, word: str, *, in_haste: bool) -> None:
+    def keep_mark(self, word: str, *, urgent: bool) -> None:
         """Keep a word with the job, if the scheduler can. Never raises."""
 
     def sees(self, job_id: str) -> bool | None:

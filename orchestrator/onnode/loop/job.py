@@ -230,8 +230,8 @@ class SetWork:
             yield from storage.write_last(job, state, reason)
             self._notify(state, reason)
             if job.folder.head:
-                in_haste = bool(job.reactor.signals)
-                job.allocation.keep_mark(mark(job.folder.head), in_haste=in_haste)
+                urgent = bool(job.reactor.signals)
+                job.allocation.keep_mark(mark(job.folder.head), urgent=urgent)
             job.folder.release()
             if self.notices:
                 self.notices.finish()

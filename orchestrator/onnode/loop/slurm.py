@@ -202,9 +202,9 @@ class SlurmAllocation(JobAllocation):
         # A Slurm in trouble may answer with nothing, and exit code 0.
         return end if end.text or (status == 0 and text.strip()) else None
 
-    def keep_mark(self, word: str, *, in_haste: bool) -> None:
+    def keep_mark(self, word: str, *, urgent: bool) -> None:
         """Put a word into the job's comment, next to the site's and the user's."""
-        limit_s = ANSWER_S if in_haste else 20
+        limit_s = ANSWER_S if urgent else 20
         status, text = self.world.ask(["scontrol", "show", "job", self.job_id], limit_s)
         if status != 0:
             return

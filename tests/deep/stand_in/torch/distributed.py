@@ -1,6 +1,6 @@
 """All-reduce through the first process: everybody sends a value and a rate to it, and gets the result back.
 
-The greatest value is asked for of times alone: it is what the sum before it takes at these rates, on a busy machine, too.
+MAX returns the time of the sum before it at these rates, whatever the load: only times are reduced by MAX.
 """
 
 from __future__ import annotations
