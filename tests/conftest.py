@@ -10,6 +10,7 @@ only once on a machine, the lab and the machine's own settings, has one worker: 
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -263,6 +264,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             sys.path.insert(0, str(path.parent))
         with suppress(Exception):  # which collecting the file shows
             import_module(path.stem)
+
+
+def pytest_collection_finish() -> None:
+    """Take all that was imported and collected out of the collector's sight, as it lives to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xdist reads the groups

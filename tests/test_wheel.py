@@ -228,6 +228,7 @@ def test_the_demo(installed: Path, empty: Path) -> None:
     assert len(list(empty.glob("demo-results/*/results/result_1.txt"))) == 1
 
 
+@pytest.mark.long
 def test_the_demo_of_uvx(
     wheel: Path, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

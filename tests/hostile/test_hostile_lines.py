@@ -19,7 +19,7 @@ import orchestrator
 from orchestrator.errors import ExitCode
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
-LINES, PART = 1000, 250
+LINES, PART = 500, 250
 MORE = 20_000
 """Of `make long`."""
 

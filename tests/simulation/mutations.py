@@ -101,6 +101,8 @@ def _first_failure(
     defect: Defect, seeds: range, place: Path, most: int | None, bad: Sequence[int]
 ) -> tuple[int, str]:
     """Return the first failing seed, except those in `bad`, and why; else (0, "")."""
+    import seeded_sets  # here, as whoever plays has to limit its memory first
+
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, str(place / PROGRAMS / "mutations.py"), "--play", str(place)]
     argv += [
@@ -112,15 +114,19 @@ def _first_failure(
     ]
     argv += ["--only", defect.name] if defect.edits else []
     argv += ["--most", str(most)] if most else []
-    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
+    with subprocess.Popen(
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as player:
+        stdout, stderr = player.communicate()
+    seeded_sets.remove(seeded_sets.place_of(player.pid))  # it is ended where a seed has no end
+    lines = stdout.splitlines()
     seed, _, why = (lines[-1] if lines else "").partition("\t")
     if seed.isdecimal() and not why:
-        why = f"no end within {SEED_S:.0f} s" * ("Timeout" in done.stderr) or "out of memory" * (
-            "MemoryError" in done.stderr
+        why = f"no end within {SEED_S:.0f} s" * ("Timeout" in stderr) or "out of memory" * (
+            "MemoryError" in stderr
         )
     if not why:
-        raise RuntimeError(f"{defect.name}: {done.stderr[-2000:]}")
+        raise RuntimeError(f"{defect.name}: {stderr[-2000:]}")
     return (0, "") if why == "none" else (int(seed), why)
 
 
