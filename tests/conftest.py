@@ -267,7 +267,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Take all that was imported and collected out of the collector's sight, as it lives to the end."""
+    """Exempt modules and tests from garbage collection: they live until the end."""
     gc.collect()
     gc.freeze()
 

@@ -181,7 +181,7 @@ def config(path: Path) -> dict[str, Any]:
     yaml = import_module("yaml")  # of those that mlperf-logging itself needs
     begin: list[Any] = []
     keys: dict[str, Any] = {}
-    loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader  # a tenth of the time
+    loader = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
     for entry in yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or []:
         ((kind, body),) = entry.items()
         if kind == "BEGIN":

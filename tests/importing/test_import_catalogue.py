@@ -45,7 +45,7 @@ def imported(fact: dict[str, Any], entry: Entry, folder: Path) -> Checked:
 
 
 def is_special(fact: dict[str, Any]) -> bool:
-    """Return whether it is the first of its workload and round, or differs from others of these."""
+    """Return whether it is the first of its workload and round, or its system is an exception here."""
     known = next(
         entry
         for entry in ENTRIES

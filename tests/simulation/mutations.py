@@ -101,7 +101,7 @@ def _first_failure(
     defect: Defect, seeds: range, place: Path, most: int | None, bad: Sequence[int]
 ) -> tuple[int, str]:
     """Return the first failing seed, except those in `bad`, and why; else (0, "")."""
-    import seeded_sets  # here, as whoever plays has to limit its memory first
+    import seeded_sets  # late: a player limits its memory before
 
     environment = {**os.environ, "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     argv = [sys.executable, str(place / PROGRAMS / "mutations.py"), "--play", str(place)]
@@ -118,7 +118,7 @@ def _first_failure(
         argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as player:
         stdout, stderr = player.communicate()
-    seeded_sets.remove(seeded_sets.place_of(player.pid))  # it is ended where a seed has no end
+    seeded_sets.remove(seeded_sets.place_of(player.pid))  # a seed without an end kills its player
     lines = stdout.splitlines()
     seed, _, why = (lines[-1] if lines else "").partition("\t")
     if seed.isdecimal() and not why:
