@@ -688,7 +688,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             if args.record:
                 played.write(args.record)
     print(done.text)
-    remove(own_place())
     return 1 if done.failed else 0
 
 
@@ -701,12 +700,16 @@ def faults_kind(text: str) -> str:
 
 @contextmanager
 def _workers(number: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with the block, after the seeds that they are playing."""
+    """Processes that end with the block, after the seeds that they are playing.
+
+    With them go the sets of this process, which shrinks seeds.
+    """
     pool = ProcessPoolExecutor(number, initializer=_begin)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
+        remove(own_place())
 
 
 def _begin() -> None:

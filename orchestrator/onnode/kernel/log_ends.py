@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from .files import HERE, PathLike
+from .files import HERE, PathLike, raise_if_away
 
 TYPE_CHECKING = False  # importing typing is slow
 if TYPE_CHECKING:
@@ -41,8 +41,10 @@ class LogEnds:
             return 0
 
 
-def read_log_ends(path: PathLike, files: WalkedFiles = HERE) -> LogEnds | None:
-    """Read both ends, whole lines; None if unreadable."""
+def read_log_ends(
+    path: PathLike, files: WalkedFiles = HERE, *, strict: bool = False
+) -> LogEnds | None:
+    """Read both ends, whole lines; None if unreadable. `strict`: as in records.read."""
     try:
         with files.open(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -53,7 +55,9 @@ def read_log_ends(path: PathLike, files: WalkedFiles = HERE) -> LogEnds | None:
             head = head[: head.rfind(b"\n") + 1]
             file.seek(size - TAIL_BYTES)
             tail = file.read(TAIL_BYTES)
-    except OSError:
+    except OSError as error:
+        if strict:
+            raise_if_away(path, error)
         return None
     begin = tail.find(b"\n") + 1
     return LogEnds(path, head + tail[begin:], len(head), size - TAIL_BYTES + begin, files)

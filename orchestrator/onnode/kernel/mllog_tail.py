@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from .files import AWAY, HERE, Files, PathLike
+from .files import HERE, Files, PathLike, raise_if_away
 from .mllog_keys import START, STOP
 
 TOKEN = b":::MLLOG "
@@ -128,8 +128,8 @@ def last_status(
                 # The line cut at the start of this block ends the next block.
                 begun, end = chunk[: chunk.find(b"\n") + 1 or len(chunk)][:MAX_LINE], begin
     except OSError as error:
-        if strict and error.errno in AWAY:
-            raise
+        if strict:
+            raise_if_away(path, error)
     return ""
 
 

@@ -6,17 +6,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..kernel.jobs import port_base
-from ..kernel.log_ends import read_log_ends
-from ..kernel.mllog_tail import has_record, has_start, last_status
+from ..kernel.mllog_tail import has_record
 from ..kernel.records import RunRecord
 from ..kernel.records import replace as replace_file
 from ..kernel.settings_file import fingerprint
 from ..kernel.waiting import Flow
 from ..policy.experiment import folded
 from ..policy.outcome import AttemptFacts, Outcome, decide
-from ..policy.trouble import telling_line
 from ..set.new import seed_of
 from . import storage
+from .attempt_logs import LogFindings, read_logs
 from .attempt_reports import AttemptReports, HangWatch, ping_interval_s
 from .group import Group
 from .set_job import SetJob
@@ -45,6 +44,7 @@ class Attempt:
         self._reports = AttemptReports(run, number, self._ranks)
         self._gate = self._reports.gate
         self._watch = HangWatch(group, self._reports)
+        self._logs = LogFindings()
         self._started = job.world.now()
         """World.now."""
         self.change = ""
@@ -72,6 +72,8 @@ class Attempt:
         if not self._reports.has_result:
             unanswered = yield from self._await_signal()
             yield from self._outwait_storage()
+        if not problem and not self._reports.has_result:
+            yield from storage.retry(job, self._read_logs)
         group.step.end_attempt()
         facts = replace(self._facts(problem, timed_out), unanswered=unanswered)
         outcome = decide(facts)
@@ -273,14 +275,11 @@ class Attempt:
             prepared = [node for node in self._ranks if node in self._gate.prepared]
             yield from self._await_exits(prepared)
 
+    def _read_logs(self) -> None:
+        self._logs = read_logs(self._job, self._run, self._number, self._ranks)
+
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
         job, group, reports = self._job, self._group, self._reports
-        stops, errors, started = dict(reports.stops), dict[str, str](), False
-        if not problem and not any(stops.values()):
-            # It may have finished before its node or storage was lost.
-            stops.update(self._stops_in_logs())
-        if not problem and not any(stops.values()):
-            errors, started = self._errors()
         cut_off = self._cut_off()
         cause = f"the agents ended: {next(iter(cut_off.values()))}" if cut_off else ""
         refused = self._gate.not_ready() if problem else {}
@@ -288,12 +287,12 @@ class Attempt:
             run=self._run,
             ranks=self._ranks,
             exits=reports.exits,
-            stops=stops,
+            stops={**reports.stops, **self._logs.stops},
             gate={node: reason for node, reason in refused.items() if node not in cut_off},
             gate_problem=problem,
             timed_out=job.settings.run_timeout_s if timed_out else 0,
             ending=job.ending.reason,
-            errors=errors,
+            errors=self._logs.errors,
             cause=cause,
             lasted=reports.lasted,
             remark=self._watch.remark(),
@@ -308,7 +307,7 @@ class Attempt:
             },
             failed=self._gate.failed,
             silent_ms=self._silent_ms(),
-            started=started,
+            started=self._logs.started,
         )
 
     def _silent_ms(self) -> dict[str, int]:
@@ -320,25 +319,6 @@ class Attempt:
         """Nodes that missed this loop end by themselves: node -> reason."""
         reports = self._group.state.reports
         return {node: reason for node in self._ranks if (reason := reports[node].loop_gone)}
-
-    def _stops_in_logs(self) -> dict[str, str]:
-        layout, files = self._job.layout, self._job.world.files
-        logs = {
-            node: layout.node_log(self._run, self._number, rank)
-            for rank, node in enumerate(self._ranks)
-        }
-        return {node: last_status(log, files=files) for node, log in logs.items()}
-
-    def _errors(self) -> tuple[dict[str, str], bool]:
-        """Return node -> last error in its log, and whether a log has a record of run_start."""
-        layout, files = self._job.layout, self._job.world.files
-        errors, started = {}, False
-        for rank, node in enumerate(self._ranks):
-            log = read_log_ends(layout.node_log(self._run, self._number, rank), files)
-            if log is not None:
-                errors[node] = telling_line(log.text)
-                started = started or has_start(log.text)
-        return {node: line for node, line in errors.items() if line}, started
 
 
 def _final_state(
