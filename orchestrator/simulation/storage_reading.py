@@ -139,21 +139,20 @@ class SimReader(Files):
     def exists(self, path: PathLike) -> bool:
         return self.state(path) is not None
 
-    def _answers(self, path: PathLike) -> bool:
+    def has_name(self, path: PathLike) -> bool:
         try:
             self.enter(path, "read")
-        except OSError:
-            return False
-        return True
-
-    def has_name(self, path: PathLike) -> bool:
-        if not self._answers(path):
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise
             return False
         view = self.view
         return os.path.lexists(path) if view is None else view.look(path).named
 
     def is_folder(self, path: PathLike) -> bool:
-        if not self._answers(path):
+        try:
+            self.enter(path, "read")
+        except OSError:
             return False
         view = self.view
         if view is None:

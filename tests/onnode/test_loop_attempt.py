@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.world import THIS
-from orchestrator.onnode.loop.attempt import Attempt
+from orchestrator.onnode.loop.attempt_logs import read_logs
 
 RECORD = b':::MLLOG {"key": "run_start", "time_ms": 1, "metadata": {}}\n'
 
@@ -31,7 +31,4 @@ def test_a_run_has_started_by_a_record_alone(log: bytes, started: bool, tmp_path
     layout.node_log(3, 1, 0).write_bytes(b"waiting for run_start of n1\n")
     layout.node_log(3, 1, 1).write_bytes(log)
     job: Any = SimpleNamespace(layout=layout, world=THIS)
-    attempt = Attempt.__new__(Attempt)
-    attempt._job = job
-    attempt._run, attempt._number, attempt._ranks = 3, 1, ("n0", "n1")
-    assert attempt._errors()[1] == started
+    assert read_logs(job, 3, 1, ("n0", "n1")).started == started

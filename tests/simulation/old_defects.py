@@ -25,6 +25,7 @@ JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
     f"orchestrator/onnode/policy/{name}.py"
     for name in ("lease", "place", "outcome", "queue", "job_state", "hang")
 )
+READING = "orchestrator/simulation/storage_reading.py"
 SUBMIT, CANCEL = "orchestrator/runset/submit.py", "orchestrator/runset/cancel.py"
 SETS, SCORE_LEDGER = "orchestrator/evidence/sets.py", "orchestrator/evidence/ledger.py"
 
@@ -494,31 +495,13 @@ DEFECTS = [
         why_not="masked: the end of an attempt is in the ledger, and its log is read, before the result decides",
         likely=("loop is killed|batch host|requeue",),
     ),
-    Defect(
+    one(
         "away-is-missing",
         "storage that did not answer was taken for a result that is missing",
         "e234db4",
-        (
-            Edit(
-                SETTLE,
-                (
-                    "        if self._files.exists(self._layout.result(run)):\n            folder.link(run)\n"
-                ),
-                (
-                    "        if self._files.has_name(self._layout.result(run)):\n            folder.link(run)\n"
-                ),
-            ),
-            Edit(
-                SETTLE,
-                "        if ended.done and not self._files.exists(self._layout.result(run)):\n",
-                "        if ended.done and not self._files.has_name(self._layout.result(run)):\n",
-            ),
-            Edit(
-                STORAGE,
-                "        published = tried and job.world.files.exists(",
-                "        published = tried and job.world.files.has_name(",
-            ),
-        ),
+        READING,
+        "        return self.state(path) is not None\n",
+        "        try:\n            return self.state(path) is not None\n        except OSError:\n            return False\n",
         why_not="of some 140 calls of a beginning job one of three must fail, and none before it: about one in 5,000 seeds does that",
         likely=(r"fails for the next loop at its step (9\d|1[0-4]\d)", "limit='0:15"),
     ),
@@ -531,6 +514,16 @@ DEFECTS = [
         "    stops = {node: last_status(log, files=files) for node, log in logs.items()}\n",
         why_not="one call of storage must fail in a run whose result is not reported: about one in 15,000 seeds does that",
         likely=("speaks for another node.* at the end of run",),
+    ),
+    one(
+        "unread-run-is-not-compared",
+        "another image was taken for the same experiment if the storage failed while the states of earlier runs were read",
+        "found by reading, after seed 5001412",
+        FOLDER,
+        "        states = (self.run_state(run, strict=True) for",
+        "        states = (self.run_state(run) for",
+        why_not="of the calls of a beginning job the right one must fail just when the image has moved",
+        likely=("the storage fails for the next loop at its step",),
     ),
     one(
         "temporary-files-stay",

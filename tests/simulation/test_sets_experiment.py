@@ -51,6 +51,19 @@ def test_a_tag_that_moved_between_two_jobs_stops_the_second(sets: Sets) -> None:
     assert world.play() == 0 and found(world) == []
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_a_tag_that_moved_is_seen_though_the_storage_fails(sets: Sets, part: int) -> None:
+    """Any call of the second job may be the one that fails."""
+    for step in range(120 + part, 240, 4):
+        world = sets.make(nexp=2, **ENGINE).start().running(2)
+        world.fault("the job is cancelled")
+        world.end()
+        world.fault("the tag of the image moves for 1 day")
+        world.fault(f"the storage fails for the next loop at its step {step}")
+        world.play()
+        assert (world.set.results(), world.set.attempts(2)[1:]) == ([1], []), step
+
+
 def test_a_moved_tag_that_the_owner_allows_is_named_everywhere(
     sets: Sets, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -102,8 +102,14 @@ class Files:
         return self.state(path) is not None
 
     def has_name(self, path: PathLike) -> bool:
-        """Broken links included. Never raises."""
-        return os.path.lexists(path)
+        """Broken links included. Raises OSError if unknown."""
+        try:
+            os.lstat(path)
+        except OSError as error:
+            if error.errno not in MISSING:
+                raise
+            return False
+        return True
 
     def real_path(self, path: PathLike) -> str:
         return os.path.realpath(path)

@@ -81,7 +81,7 @@ class Attempt:
         final = _final_state(state, outcome, job.world.wall_ms(), folded(self._reports.inside))
         yield from storage.retry(job, storage.closer(job, final, outcome.rank))
         if final.done:
-            self.change = job.compare_after(final, self._reports.inside)
+            yield from storage.retry(job, lambda: self._compare(final))
         for node in outcome.silent:
             group.record.note("silent", node)
         return outcome
@@ -277,6 +277,9 @@ class Attempt:
 
     def _read_logs(self) -> None:
         self._logs = read_logs(self._job, self._run, self._number, self._ranks)
+
+    def _compare(self, final: RunRecord) -> None:
+        self.change = self._job.compare_after(final, self._reports.inside)
 
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
         job, group, reports = self._job, self._group, self._reports

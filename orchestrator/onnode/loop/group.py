@@ -201,11 +201,14 @@ class Group:
             self.problem = ""
         self.checks.write()
         self.order_ranks()
+        return True
+
+    def compare_with_runs(self) -> None:
+        """Raises OSError. `problem` has the reason why no run starts."""
         facts = {node: self.state.reports[node].facts for node in self.state.workers}
         self.problem = self.job.compare_with_runs(
             facts, lambda decision: self.record.note("experiment", detail=decision)
         )
-        return not self.problem
 
     def _wait_until_ready(self, workers: Sequence[str]) -> Flow:
         """Also judge nodes not yet judged."""

@@ -141,7 +141,7 @@ class SetWork:
         """Value: why the group stopped, or ""."""
         job = self._job
         try:
-            is_ready = not self.queue.missing or (yield from group.make_ready())
+            is_ready = not self.queue.missing or (yield from self._make_ready(group))
             job.arrive(group.number)
             problem = (yield from self._runs(group)) if is_ready else group.problem
             if problem:
@@ -286,9 +286,16 @@ class SetWork:
         yield from storage.wait(job)  # also for the nodes
         # Ends all processes of a dead run.
         yield from group.release()
-        if not job.ending.state and (yield from group.make_ready()):
+        if not job.ending.state and (yield from self._make_ready(group)):
             return ""
         return f"the containers could not be renewed: {group.problem}"
+
+    def _make_ready(self, group: Group) -> Flow:
+        """Like Group.make_ready; a set is one experiment."""
+        if not (yield from group.make_ready()):
+            return False
+        yield from storage.retry(self._job, group.compare_with_runs)
+        return not group.problem
 
     def _too_late(self, group: Group) -> str:
         """Return why no more runs start, or "".

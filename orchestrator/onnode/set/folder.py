@@ -91,8 +91,8 @@ class Folder:
 
     def start_facts(self, *, inside: bool = False) -> list[tuple[int, Facts]]:
         """Return the facts of each run that counts, at its start and end; `inside`: only the
-        content at the end."""
-        states = (self.run_state(run) for run in range(1, self.record.nexp + 1))
+        content at the end. Raises OSError."""
+        states = (self.run_state(run, strict=True) for run in range(1, self.record.nexp + 1))
         done = [state for state in states if state is not None and state.done]
         if inside:
             return [(state.run, of_run(state.inside)) for state in done]
@@ -100,9 +100,11 @@ class Folder:
         return [(state.run, self._facts_of(state)) for state in done] + at_end
 
     def _facts_of(self, state: RunRecord) -> Facts:
+        path = self.layout.start_table(state.run, state.attempt)
         try:
-            table = self.files.read_bytes(self.layout.start_table(state.run, state.attempt))
-        except OSError:  # not recorded
+            table = self.files.read_bytes(path)
+        except OSError as error:
+            raise_if_away(path, error)
             return {}
         return parse_facts(table.decode("utf-8", "replace"))
 
@@ -115,6 +117,7 @@ class Folder:
         return max(self.attempts(run), default=0)
 
     def has_results(self) -> bool:
+        """Raises OSError."""
         runs = range(1, self.record.nexp + 1)
         return any(self.files.has_name(self.layout.result(run)) for run in runs)
 
@@ -184,7 +187,7 @@ class Folder:
         self.link(run)
 
     def _put_in_place(self, temporary: Path, result: Path) -> None:
-        """Raises FolderError if the result exists already."""
+        """Raises OSError, FolderError if the result exists already."""
         try:
             self.files.link(temporary, result)  # fails if it exists already
         except OSError as error:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel import records
+from ..kernel.files import raise_if_away
 from ..kernel.mllog_tail import last_status
 from ..kernel.records import JobRecord, NodeRunRecord, RunRecord
 from . import ledger
@@ -218,12 +219,14 @@ class Settling:
     def _is_result_of(self, state: RunRecord) -> bool:
         """Compare sizes: logs only grow, and nothing else is published."""
         run, attempt = state.run, state.attempt
+        path = self._layout.result(run)
         try:
             head = self._size(self._layout.cache_log(run, attempt))
-            result = self._files.state(self._layout.result(run))
+            result = self._files.state(path)
             ranks = self._folder.ranks(run, attempt, ".log")
             sizes = [self._size(self._layout.node_log(run, attempt, rank)) for rank in ranks]
-        except OSError:
+        except OSError as error:
+            raise_if_away(path, error)
             return False
         return result is not None and any(size + head == result.size for size in sizes)
 
