@@ -43,6 +43,8 @@ class SimContainer:
         job_id = post.environment["ORCH_JOB_ID"]
         self.owner = f"{job_id}-{post.machine.name}-{post.process.pid}"
         self.lost = False
+        self.image = ""
+        """Its id; the name may move."""
         self._facts: dict[str, str] = {}
         self._contents: dict[str, str] = {}
         """At its start."""
@@ -51,10 +53,13 @@ class SimContainer:
     def wanted(self) -> bool:
         return self._settings.engine != "none"
 
+    def look_for_image(self) -> None:
+        self.image = self._machine.condition.image
+
     @property
     def missing_image(self) -> str:
         """Return a problem, or ""."""
-        if not self.wanted or self._machine.condition.image:
+        if not self.wanted or self.image:
             return ""
         return f"image {self._settings.cont} is not on this node; pull or load it there"
 
@@ -96,7 +101,7 @@ class SimContainer:
     def changed_facts(self) -> list[str]:
         """Return all facts, if any changed since the last call."""
         condition = self._machine.condition
-        facts = {"image": condition.image or "-", **condition.facts}
+        facts = {"image": self.image or "-", **condition.facts}
         if self.owner in self._machine.tuned_by:
             facts["knob.numa_balancing"] = "0"
         if facts == self._facts:

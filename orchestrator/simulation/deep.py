@@ -32,6 +32,7 @@ class MeasuringAgent(Agent):
         self._next(self._start_span, self._can_measure)
 
     def _can_measure(self) -> None:
+        self.container.look_for_image()
         if text := self.container.missing_image or self.container.start():
             return self.fail("container", text)
         self.say(

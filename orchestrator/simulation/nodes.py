@@ -83,6 +83,7 @@ class Agent:
             self.post.files.make_folder(folder, parents=True, exist_ok=True)
         except OSError as error:
             return self.fail("storage", f"cannot write to {folder}: {error.strerror}")
+        self.container.look_for_image()
         if self.container.missing_image and self.post.settings.pull == "missing":
             self.say("lacks")
             self._orders.await_only("pull")
@@ -170,7 +171,7 @@ class Agent:
         self._send_facts()
         self.container.note_contents()
         self._send_contents()
-        self.say("ready", self.machine.condition.image if self.container.wanted else "none")
+        self.say("ready", self.container.image if self.container.wanted else "none")
         self.ready = True
         self._serve()
 
@@ -215,7 +216,8 @@ class Agent:
         if text := self.machine.condition.failing.get("pull", ""):
             return self.fail("image", f"cannot pull {self.post.settings.cont}: {text}")
         self.machine.change(image=NodeCondition.image)
-        self.say("pulled", NodeCondition.image)
+        self.container.look_for_image()
+        self.say("pulled", self.container.image)
         self._look()
 
     def _do(self, message: dict[str, Any]) -> None:

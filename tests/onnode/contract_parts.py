@@ -35,7 +35,7 @@ from orchestrator.simulation.engine import NEVER, Engine, Stuck
 from orchestrator.simulation.machine import Machine, NodeCondition, NodePace
 from orchestrator.simulation.node_run import Part, TrainingRun
 
-IMAGE = NodeCondition.image
+IMAGE, OTHER_IMAGE = NodeCondition.image, f"sha256:{'7' * 64}"
 PROFILE = """kind: tuning
 name: contract
 title: two knobs
@@ -68,12 +68,14 @@ case $1 in
     [[ ! -e $store/broken ]] || { cat "$store/broken" >&2; exit 125; }
     wait_for_store
     while [[ $1 != -c ]]; do
+      image=$1
       if [[ $1 == --mount ]]; then
         source=${2#*source=} target=${2#*target=}
         printf 's,%s\\b,%s,g\n' "${target%%,*}" "${source%%,*}" >>"$store/mounts"
       fi
       shift
     done
+    [[ ! -e $store/moved || $image == IMAGE ]] || { echo "another image"; exit 125; }
     script='bash "/orch/script.$name"'
     edited="bash <(sed -u -f '$store/mounts' \"/orch/script.\$name\")"
     text=$(sed -f "$store/mounts" <<<"${2/"$script"/"$edited"}")
@@ -470,6 +472,13 @@ MISHAPS: dict[str, tuple[Callable[[Real], object], Callable[[Model], object]]] =
         lambda side: (side.bench.layout.nodes.mkdir(), side.bench.layout.node("n1").write_text(""))
     ),
     "it lacks the image": (lambda real: (real.store / "image").unlink(), _set("image", "")),
+    "the tag of its image moves": (
+        lambda real: (
+            (real.store / "image").write_text(f"{OTHER_IMAGE}\n"),
+            (real.store / "moved").touch(),
+        ),
+        _set("image", OTHER_IMAGE),
+    ),
     "its engine is broken": (_store("broken", FULL), lambda model: _break_engine(model.machine)),
     "its engine takes long": (_store("hold"), _nothing),
     "it is hard to look into": (

@@ -494,6 +494,18 @@ SCRIPTS = {
             ping 1                  -> pong 1
             its engine goes on      -> facts FACTS; ready IMAGE; prepared 1.1 MS - -; exit 1.1 143 MS MS ''; left
         """,
+        "the tag of its image moves": """
+            ready
+            the tag of its image moves
+            prepare 1.1             -> prepared 1.1 MS - -
+            go 1.1 succeeds         -> exit 1.1 0 MS MS success
+        """,
+        "the tag of its image moves before it is chosen": """
+            the loop chooses
+            start                   -> network NETWORK; facts FACTS; waits
+            the tag of its image moves
+            use n1                  -> ready IMAGE
+        """,
         "an image is pulled": """
             it lacks the image
             start                   -> lacks

@@ -143,7 +143,7 @@ def executor_of(
     (folder / "uid_map").write_text(f"{users}\n")
     engine.write_text(ENGINE.replace("FOLDER", str(folder)).replace("CHANNEL", node.channel))
     engine.chmod(0o755)
-    return ContainerExecutor(node, waiting, (), "container")
+    return ContainerExecutor(node, waiting, (), "container", "image")
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,7 @@ def violations(world: Simulation) -> Iterator[str]:
     yield from invariants.replay_violations(root)
     yield from invariants.hold_violations(root)
     yield from invariants.ledger_violations(root)
+    yield from invariants.image_violations(root)
     if not missing:
         yield from invariants.score_violations(root)
     yield from world.trainings.overlaps

@@ -46,7 +46,7 @@ def _run_violations(
             yield f"run {run} attempt {attempt}: no readable state"
         elif state.get("state") not in FINAL:
             yield f"run {run} attempt {attempt}: {state.get('state')}"
-        elif state["state"] == "success" or state.get("outcome") == "not_converged":
+        elif _counts(state):
             counted.append(attempt)
     if len(counted) > 1 or (complete and not counted):
         yield f"run {run}: attempts that count: {counted}"
@@ -92,6 +92,10 @@ def seed_violations(root: Path, attempts: list[tuple[int, int, Path]]) -> Iterat
             yield f"run {run} attempt {attempt}: its log has seed {logged}"
     if len(set(seeds)) != len(seeds):
         yield f"a seed twice: {seeds}"
+
+
+def _counts(state: dict[str, Any]) -> bool:
+    return state.get("state") == "success" or state.get("outcome") == "not_converged"
 
 
 def thrown_away(root: Path) -> Iterator[str]:
@@ -250,6 +254,18 @@ def ledger_violations(root: Path) -> Iterator[str]:
 
     for problem in verify(root).problems:
         yield f"ledger: {problem}"
+
+
+def image_violations(root: Path) -> Iterator[str]:
+    """Yield the images of runs that count if they differ and no change is on record."""
+    from orchestrator.onnode.set import ledger
+
+    states = (read_json(path) or {} for path in sorted(root.glob("runs/*/state.json")))
+    images = {state.get("image_digest"): state.get("run") for state in states if _counts(state)}
+    images.pop("", None)
+    changes = [entry for entry in ledger.read(root)[0] if entry.kind == "change"]
+    if len(images) > 1 and not changes:
+        yield f"one set of images {images}"
 
 
 def score_violations(root: Path) -> Iterator[str]:

@@ -384,7 +384,12 @@ class NodeAgent:
                 raise Failed(self.engine.kind, self.engine.problem)
             volumes = self.scratch.volumes if self.scratch else []
             container = self.executor = ContainerExecutor(
-                node, self.waiting, network.used, f"orch-{self.name}", volumes
+                node,
+                self.waiting,
+                network.used,
+                f"orch-{self.name}",
+                self.engine.image_id,
+                volumes,
             )
         write_hardware(node)
         if note := self.tuning.apply():

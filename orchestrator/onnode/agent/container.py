@@ -169,15 +169,13 @@ def _options(node: Node) -> list[str]:
     ]
 
 
-def run_argv(node: Node, name: str, volumes: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    settings, labels = (
-        node.settings,
-        {"set": node.layout.root.name, "job": node.job_id, "node": node.name},
-    )
-    argv = client_argv(
-        settings.engine_command, name, labels, _options(node), volumes, settings.cont
-    )
-    return [*argv, *arguments]
+def run_argv(
+    node: Node, name: str, image: str, volumes: Sequence[str], arguments: Sequence[str]
+) -> list[str]:
+    """`image`: rather its id: names move."""
+    labels = {"set": node.layout.root.name, "job": node.job_id, "node": node.name}
+    engine = node.settings.engine_command
+    return [*client_argv(engine, name, labels, _options(node), volumes, image), *arguments]
 
 
 def remove_earlier(node: Node, waiting: Waiting) -> None:
@@ -258,6 +256,7 @@ class ContainerExecutor(Executor):
         waiting: Waiting,
         used: Sequence[str],
         name: str,
+        image: str,
         more: Sequence[tuple[str, str]] = (),
     ) -> None:
         from .network import CONTAINER_NETWORK
@@ -280,7 +279,8 @@ class ContainerExecutor(Executor):
         shell = _SHELL % (tell_host, CONTAINER_NETWORK)
         arguments = ["-c", shell, "container", " ".join(used), inside]
         arguments += [inside + place for place in _written(node)]
-        argv = run_argv(node, name, [*_volumes(node), *(bind(*mount) for mount in more)], arguments)
+        volumes = [*_volumes(node), *(bind(*mount) for mount in more)]
+        argv = run_argv(node, name, image, volumes, arguments)
         with node.open_log() as errors, failing("engine", argv[0]):
             self._remover = Remover(node, name)
             try:

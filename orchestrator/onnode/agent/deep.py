@@ -83,7 +83,7 @@ def _measure(node: Node, folder: Path, waiting: Waiting) -> int:
             raise Failed(state.kind, state.problem)
         name, environment = f"orch-{node.owner}-deep-{os.getpid()}", dict(os.environ)
         argv = container.run_argv(
-            node, name, [bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"]
+            node, name, state.image_id, [bind(str(folder), "/deep", "ro")], ["-c", START, "/deep"]
         )
         remover = Remover(node, name)
     held = [remover.held] if remover else []

@@ -139,7 +139,8 @@ class Scratch:
 
             name, volumes = f"orch-{self._node.owner}-rm", [bind(folder, INSIDE)]
             script = ["-c", f"rm -rf {INSIDE}/*"]
-            self._waiting.call(run_argv(self._node, name, volumes, script), _REMOVE_S)
+            image = self._node.settings.cont
+            self._waiting.call(run_argv(self._node, name, image, volumes, script), _REMOVE_S)
             self._waiting.call(argv, _REMOVE_S)
         if os.path.lexists(folder):
             self._node.say("note", f"cannot remove {folder}")

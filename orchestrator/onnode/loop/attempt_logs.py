@@ -20,8 +20,7 @@ class LogFindings:
 
 
 def read_logs(job: SetJob, run: int, number: int, ranks: tuple[str, ...]) -> LogFindings:
-    """A run may have finished before its node or storage was lost; else find errors. Raises
-    OSError for unavailable storage."""
+    """A run may have finished before its node or storage was lost. Raises OSError."""
     layout, files = job.layout, job.world.files
     logs = {node: layout.node_log(run, number, rank) for rank, node in enumerate(ranks)}
     stops = {node: last_status(log, files=files, strict=True) for node, log in logs.items()}

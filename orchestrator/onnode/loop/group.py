@@ -204,7 +204,7 @@ class Group:
         return True
 
     def compare_with_runs(self) -> None:
-        """Raises OSError. `problem` has the reason why no run starts."""
+        """Raises OSError. `problem`: why no run starts."""
         facts = {node: self.state.reports[node].facts for node in self.state.workers}
         self.problem = self.job.compare_with_runs(
             facts, lambda decision: self.record.note("experiment", detail=decision)

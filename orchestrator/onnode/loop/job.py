@@ -291,7 +291,7 @@ class SetWork:
         return f"the containers could not be renewed: {group.problem}"
 
     def _make_ready(self, group: Group) -> Flow:
-        """Like Group.make_ready; a set is one experiment."""
+        """Value: as of Group.make_ready."""
         if not (yield from group.make_ready()):
             return False
         yield from storage.retry(self._job, group.compare_with_runs)
