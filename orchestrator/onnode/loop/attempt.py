@@ -73,7 +73,7 @@ class Attempt:
             unanswered = yield from self._await_signal()
             yield from self._outwait_storage()
         if not problem and not self._reports.has_result:
-            yield from storage.retry(job, self._read_logs)
+            self._logs = yield from storage.retry(job, self._read_logs)
         group.step.end_attempt()
         facts = replace(self._facts(problem, timed_out), unanswered=unanswered)
         outcome = decide(facts)
@@ -81,7 +81,8 @@ class Attempt:
         final = _final_state(state, outcome, job.world.wall_ms(), folded(self._reports.inside))
         yield from storage.retry(job, storage.closer(job, final, outcome.rank))
         if final.done:
-            yield from storage.retry(job, lambda: self._compare(final))
+            inside = self._reports.inside
+            self.change = yield from storage.retry(job, lambda: job.compare_after(final, inside))
         for node in outcome.silent:
             group.record.note("silent", node)
         return outcome
@@ -275,11 +276,8 @@ class Attempt:
             prepared = [node for node in self._ranks if node in self._gate.prepared]
             yield from self._await_exits(prepared)
 
-    def _read_logs(self) -> None:
-        self._logs = read_logs(self._job, self._run, self._number, self._ranks)
-
-    def _compare(self, final: RunRecord) -> None:
-        self.change = self._job.compare_after(final, self._reports.inside)
+    def _read_logs(self) -> LogFindings:
+        return read_logs(self._job, self._run, self._number, self._ranks)
 
     def _facts(self, problem: str, timed_out: bool) -> AttemptFacts:
         job, group, reports = self._job, self._group, self._reports

@@ -12,6 +12,7 @@ One thread waits; another touches the lease. A full disk delays events.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..kernel.events import EventLog
@@ -153,20 +154,20 @@ class SetWork:
 
     def _runs(self, group: Group) -> Flow:
         """Value: why the group stopped, or ""."""
-        needs_renewal = False
+        job, needs_renewal = self._job, False
         while run := (yield from self._next(group)):
             if problem := (yield from self._prepare_run(group, needs_renewal=needs_renewal)):
                 self._give_back(group, run, "back")
                 return problem
-            number = self._job.folder.last_attempt(run) + 1
-            attempt = Attempt(self._job, group, run, number)
+            last = yield from storage.retry(job, partial(job.folder.last_attempt, run))
+            attempt = Attempt(job, group, run, last + 1)
             outcome = yield from attempt.play()
             needs_renewal = not outcome.clean
             if outcome.outcome != "infrastructure":
                 is_result = outcome.outcome != "interrupted"
                 self._give_back(group, run, "result" if is_result else "interrupted")
                 self._notify("running")
-                if attempt.change and self._job.settings.changes == "stop":
+                if attempt.change and job.settings.changes == "stop":
                     return attempt.change
             elif problem := self._died(group, run, outcome, hopeless=attempt.is_hopeless):
                 return problem

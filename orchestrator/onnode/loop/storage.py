@@ -59,15 +59,15 @@ def wait(job: SetJob) -> Flow:
 
 
 def retry(job: SetJob, action: Callable[[], object]) -> Flow:
-    """Retry while the set's storage fails, up to `storage_wait_s`. Raises the action's error,
-    OSError for a missing folder of the set."""
+    """Retry while the set's storage fails, up to `storage_wait_s`. Value: of the action. Raises
+    its error, OSError for a missing folder of the set."""
     world, waits_for = job.world, ""
     started = world.now()
     deadline = started + job.settings.storage_wait_s
     while True:
         try:
             world.files.try_out(job.layout.root / f".probe.{world.host}.{world.pid}")
-            action()
+            value = action()
         except FolderError:
             if world.files.is_folder(job.layout.root):
                 raise
@@ -79,7 +79,7 @@ def retry(job: SetJob, action: Callable[[], object]) -> Flow:
                 job.log(f"{waits_for}: gone after {world.now() - started:.0f} s")
                 job.status.clear_reason()
                 job.write()
-            return
+            return value
         if problem.errno not in _PASSES or job.ending.has_come() or world.now() >= deadline:
             raise problem
         if not waits_for:
