@@ -144,4 +144,5 @@ def _is_for_the_next(trial: Trial, folder: Path) -> bool:
         if found:
             spoke[path.stem.removeprefix("events-")] = int(found[1])
     last = max(spoke, key=spoke.__getitem__, default="")
-    return bool(words) and not lives and f"-{last}-" in folder.name
+    is_left = (bool(words) and not lives) or not any(folder.iterdir())
+    return is_left and f"-{last}-" in folder.name

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from agent_parts import Bench, bench
+from until import make_older
 
 PLAN = """echo "$TRITON_CACHE_DIR|$TMPDIR|$HF_HOME|$XDG_CACHE_HOME"; head -c 7 /dev/zero >"$TRITON_CACHE_DIR/a"
 """
@@ -82,6 +83,17 @@ def test_a_folder_that_is_not_there_is_told(made: tuple[Bench, Path]) -> None:
         kind == "storage"
         and text == f"{nvme} does not exist on this node (container.scratch of the site)"
     )
+
+
+def test_a_folder_whose_maker_was_killed_goes_after_a_day(made: tuple[Bench, Path]) -> None:
+    """A younger one may be about to get the name of its job."""
+    bench, nvme = made
+    for job, age_s in {"5": 2 * 86400, "6": 0}.items():
+        folder = nvme / f"orch-scratch-{os.getuid()}-{job}-n1"
+        folder.mkdir()
+        make_older(folder, age_s)
+    bench.agent().hear("ready")
+    assert sorted(path.name[-4:] for path in nvme.iterdir()) == ["6-n1", "7-n1"]
 
 
 def test_what_is_somebody_elses_is_not_used(made: tuple[Bench, Path], tmp_path: Path) -> None:

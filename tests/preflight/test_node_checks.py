@@ -27,6 +27,7 @@ from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.host import engine, root
 from orchestrator.onnode.agent.leftovers import open_channel, remove_folder
 
+ROOT = Path(__file__).resolve().parents[2]
 HARMLESS = {"pass", "skip", "warn"}
 
 
@@ -760,12 +761,51 @@ def test_a_folder_that_its_owner_made_again_stays(node: Node) -> None:
 
 
 def test_a_folder_without_a_holder_is_removed_after_a_day(node: Node) -> None:
-    """Its agent was killed before it wrote hold_pid. A younger agent may be about to write it."""
     for job, age_s in {"5": 2 * 86400, "6": 0, "7": 2 * 86400}.items():
         node.write(f"tmp/{node.channel(job).name}/results/file", "x")
         make_older(node.channel(job), age_s)
     assert node.check().rows["leftovers"].line == f"{REMOVED}{node.channel('5').name}"
     assert left(node, "567") == "67"
+
+
+def test_an_empty_folder_is_removed_at_once(node: Node) -> None:
+    """A removal was killed after hold_pid."""
+    node.channel("5").mkdir()
+    assert node.check().rows["leftovers"].line == f"{REMOVED}{node.channel('5').name}"
+
+
+@pytest.mark.parametrize("job", ["5", "7"])
+@pytest.mark.parametrize("call", ["os.mkdir", "write_bytes", "os.rename"])
+def test_a_folder_whose_maker_was_killed_is_removed_at_once(
+    node: Node, call: str, job: str
+) -> None:
+    """Also that of an earlier agent of this node and job, which is 7."""
+    program = f"""
+import os, signal, sys
+from orchestrator.onnode.agent import leftovers
+real = leftovers.{call}
+def killed(*arguments, **options):
+    if "{call}" != "os.rename":
+        real(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+leftovers.{call} = killed
+leftovers.make_folder(sys.argv[1])
+"""
+    done = subprocess.run([sys.executable, "-c", program, node.channel(job)], cwd=ROOT)
+    assert done.returncode == -signal.SIGKILL
+    [made] = (node.top / "tmp").iterdir()
+    assert made.name.startswith(f"{node.channel(job).name}.new.")
+    with node.environment():
+        open_channel(node.real())
+    assert [path.name for path in (node.top / "tmp").iterdir()] == [node.channel("7").name]
+
+
+def test_a_folder_in_the_making_stays(node: Node) -> None:
+    name = f"{node.channel('5').name}.new.{os.getpid()}.{start_time()}"
+    (node.top / "tmp" / name).mkdir()
+    assert "removed" not in node.check().rows["leftovers"].line
+    remove_folder(str(node.top / "tmp" / name))
+    assert (node.top / "tmp" / name).is_dir()
 
 
 def test_a_full_file_system_keeps_no_folder(node: Node) -> None:

@@ -272,9 +272,7 @@ def test_a_signal_ends_the_wait_for_storage(sets: Sets) -> None:
     assert [world.set.outcomes(run) for run in (1, 2)] == [["success"], ["success"]]
 
 
-@pytest.mark.parametrize(
-    ("first", "every"), [(10, 34), pytest.param(1, 1, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("first", "every"), [(10, 34), pytest.param(1, 1, marks=pytest.mark.long)])
 def test_a_call_of_storage_that_fails_costs_nothing(sets: Sets, first: int, every: int) -> None:
     """Whichever call of the loop it is, from the first run on."""
     for step in range(first, 700, every):

@@ -19,7 +19,7 @@ from ..kernel.beat import listen
 from ..kernel.client import bind
 from ..kernel.waiting import Failed, Partner, Waiting, end_session, exit_code
 from . import network
-from .leftovers import remove_folder
+from .leftovers import make_folder, remove_folder
 from .node import Node, host_environment, lay, runs_environment
 
 # Runs in the container, or on the host; $0 is the folder with measure/.
@@ -41,9 +41,7 @@ def main(node: Node) -> int:
     try:
         node.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(mode=0o700)
-        # After a kill, the next process on this host removes the folder.
-        (folder / "hold_pid").write_text(f"{os.getpid()}\n")
+        make_folder(str(folder))
         lay(node.program.below("lib/measure/"), str(folder / "measure"))
         (folder / "environment.sh").write_bytes(_environment(node))
         return _measure(node, folder, waiting)

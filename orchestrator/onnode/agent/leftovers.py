@@ -23,6 +23,9 @@ from ..kernel.system import ask, entries, first_line, process_start
 from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400
+_NEW = ".new."
+_HOLDER_IN_NAME = re.compile(r"\.new\.([0-9]+)\.([0-9]*)$")
+"""Until the folder has hold_pid."""
 _AGAIN_S = 0.02, 0.1, 0.5, 1.0
 """Pauses if a folder is not empty: the last processes of an ended container still write there."""
 
@@ -30,7 +33,7 @@ _AGAIN_S = 0.02, 0.1, 0.5, 1.0
 
 
 def open_channel(node: Node) -> bool:
-    """Create the node's channel with `hold_pid`: this process and its start. Raises OSError.
+    """Create the node's channel. Raises OSError.
 
     Return whether a killed agent of this job left a channel, perhaps with a container.
     """
@@ -43,14 +46,7 @@ def open_channel(node: Node) -> bool:
     was_killed = os.path.lexists(node.channel)
     if was_killed:
         remove_folder(node.channel, held=True)
-    os.mkdir(node.channel, 0o700)
-    me = f"{os.getpid()} {process_start(os.getpid())}\n"
-    try:
-        write_bytes(f"{node.channel}/hold_pid", me.encode(), sync=False)
-    except OSError:  # full: without hold_pid the folder would belong to nobody
-        with suppress(OSError):
-            os.rmdir(node.channel)
-        raise
+    make_folder(node.channel)
     return was_killed
 
 
@@ -70,9 +66,27 @@ def _own(path: str) -> tuple[int, float]:
     return (stat.S_IFMT(about.st_mode), about.st_mtime) if about.st_uid == os.getuid() else (0, 0)
 
 
-def holder(folder: str) -> tuple[str, bool]:
-    """Return the process in hold_pid, and whether it lives, by its id and start."""
+def make_folder(path: str) -> None:
+    """Create this user's folder with `hold_pid`: this process and its start. After a kill at any
+    moment, its holder is known. Raises OSError."""
+    me = str(os.getpid()), process_start(os.getpid())
+    new = f"{path}{_NEW}{'.'.join(me)}"
+    os.mkdir(new, 0o700)
+    try:
+        write_bytes(f"{new}/hold_pid", f"{' '.join(me)}\n".encode(), sync=False)
+        os.rename(new, path)
+    except OSError:  # full
+        with suppress(OSError):
+            remove_folder(new, held=True)
+        raise
+
+
+def holder(folder: str, name: str = "") -> tuple[str, bool]:
+    """Return the process in hold_pid, or in the folder's name, and whether it lives, by its id and
+    start."""
     fields = first_line(f"{folder}/hold_pid").split() if _own(folder)[0] == stat.S_IFDIR else []
+    if not fields and (named := _HOLDER_IN_NAME.search(name or folder)):
+        fields = [*filter(None, named.groups())]
     pid = number(fields[0], 9) if fields else None
     start = process_start(pid) if pid else ""
     return " ".join(fields), bool(start) and start == (fields[1] if len(fields) > 1 else start)
@@ -83,7 +97,7 @@ def remove_folder(path: str, *, held: bool = False) -> None:
     OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if not held and holder(f"/proc/self/fd/{fd}/.")[1]:
+        if not held and holder(f"/proc/self/fd/{fd}/.", path)[1]:
             return
         for pause_s in _AGAIN_S:
             try:
@@ -100,7 +114,7 @@ def remove_folder(path: str, *, held: bool = False) -> None:
 def _remove_tree(path: str, fd: int) -> None:
     """`fd`: the open folder. Raises OSError.
 
-    hold_pid goes last: after a kill, the rest of the folder still names its holder.
+    hold_pid goes last: after a kill, the rest of the folder still names its holder, or is empty.
     """
     for place, folders, files, inside in os.fwalk(".", topdown=False, dir_fd=fd):
         for name in (*files, *folders):
@@ -129,14 +143,19 @@ def _abandoned(node: Node) -> tuple[list[str], list[str]]:
             folder = f"{node.channels}/{name}"
             process, lives = holder(folder)
             alive += [name] if lives else []
-            # Without hold_pid: killed early, or just starting.
-            left = not lives if process else _is_old(folder, stat.S_IFDIR)
-            if left and not name.startswith(channel[: -len(node.name)]):
+            left = not lives if process else _is_empty(folder) or is_old(folder)
+            is_of_node = name.startswith(f"{channel}{_NEW}")
+            if left and (is_of_node or not name.startswith(channel[: -len(node.name)])):
                 gone.append(folder)
     return gone, [channel, *alive]
 
 
-def _is_old(path: str, kind: int) -> bool:
+def _is_empty(folder: str) -> bool:
+    """This user's folder is empty: no holder makes or uses such a folder."""
+    return _own(folder)[0] == stat.S_IFDIR and entries(folder) == []
+
+
+def is_old(path: str, kind: int = stat.S_IFDIR) -> bool:
     """This user's file of this type is unchanged for a day."""
     file_type, changed_s = _own(path)
     return file_type == kind and time.time() - changed_s > _DAY_S
@@ -182,7 +201,7 @@ def _files(node: Node) -> Iterator[str]:
         for name in sorted(entries(node.channels))
         if name.startswith("orch-pipe.")
     ):
-        if _is_old(path, stat.S_IFIFO):  # a pipe's name lives for a moment
+        if is_old(path, stat.S_IFIFO):  # a pipe's name lives for a moment
             yield path
     # Files in shared memory are named after their holder's folder, with or without a suffix.
     shm = f"{node.dev}/shm"

@@ -16,7 +16,7 @@ from typing import Any
 from ..kernel.client import bind
 from ..kernel.system import entries, first_line
 from ..kernel.waiting import Failed, Waiting, failing
-from .leftovers import has_ended
+from .leftovers import has_ended, is_old
 from .node import Node
 
 INSIDE = "/orch-scratch"
@@ -52,8 +52,11 @@ class Scratch:
             )
         # Only this user may enter; the container's root may be any user there.
         with failing("storage", f"cannot write to {top} (container.scratch of the site)"):
-            for folder in filter(None, (self.folder, keeps)):
-                self._private(folder)
+            self._private(self.folder)
+            with open(f"{self.folder}/job", "w", encoding="utf-8") as file:
+                file.write(node.job_id + "\n")
+            if keeps:
+                self._private(keeps)
             self.cache, self.tmp = f"{keeps or self.folder}/{name}", f"{self.folder}/tmp"
             for folder in (
                 self.cache,
@@ -63,8 +66,6 @@ class Scratch:
                 os.makedirs(folder, exist_ok=True)
                 if os.stat(folder).st_uid == os.getuid():
                     os.chmod(folder, 0o1777 if folder == self.tmp else 0o777)
-            with open(f"{self.folder}/job", "w", encoding="utf-8") as file:
-                file.write(node.job_id + "\n")
         self._sweep(f"{top}/{name}" for name in entries(top) if name.startswith(prefix))
 
     def _private(self, folder: str) -> None:
@@ -124,8 +125,9 @@ class Scratch:
     def _sweep(self, folders: Iterable[str]) -> None:
         for folder in folders:
             job = first_line(f"{folder}/job") if _is_own(folder) else ""
-            if job and job != self._node.job_id and has_ended(self._node, job):
-                self._node.say("note", f"removes {folder}, which job {job} left")
+            ended = has_ended(self._node, job) if job else is_old(folder)
+            if ended and job != self._node.job_id:
+                self._node.say("note", f"removes {folder}, which job {job or 'unknown'} left")
                 self._remove(folder)
 
     def remove(self) -> None:
