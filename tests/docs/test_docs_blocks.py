@@ -117,6 +117,7 @@ def test_the_blocks_of(page: str, followed: Path, tmp_path: Path) -> None:
     assert not_ignored(left_in(folder), tmp_path) == []
 
 
+@pytest.mark.long
 def test_the_pages_for_documents_of_your_own_share_a_folder(followed: Path, tmp_path: Path) -> None:
     """The blocks of both, in one shell; after them a command of the first page still works."""
     folder = tmp_path / "work"

@@ -15,7 +15,15 @@ WITHOUT_EFFECT = {
 """Renamed variables after which the training starts as before."""
 
 
-@pytest.mark.parametrize("image", IMAGES)
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param(
+            image, marks=[] if number % 3 == 0 or image == ON_TWO_NODES else pytest.mark.long
+        )
+        for number, image in enumerate(IMAGES)
+    ],
+)
 def test_every_change_by_rule_is_named(image: str, tmp_path: Path) -> None:
     found = outcomes(*make_image(image, tmp_path / "root"))
     assert len(found) >= 8

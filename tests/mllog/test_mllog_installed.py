@@ -133,7 +133,13 @@ def test_an_option_compares_the_installed_rules_first(command: Command, tmp_path
 @pytest.mark.parametrize(
     ("part", "old", "new", "expected"),
     [
-        ("compliance_checker/training_6.0.0/closed_flux1.yaml", "0.586", "0.686", "rules of 6.0.0"),
+        pytest.param(
+            "compliance_checker/training_6.0.0/closed_flux1.yaml",
+            "0.586",
+            "0.686",
+            "rules of 6.0.0",
+            marks=pytest.mark.long,
+        ),
         ("rcp_checker/training_6.0.0/rcps_flux1.json", '"BS"', '"BS": 1, "B"', "rcp of 6.0.0"),
         (
             "compliance_checker/training_7.0.0/closed_flux1.yaml",
@@ -199,6 +205,5 @@ def test_every_command_before_a_run_refuses_rules_that_score_would_refuse(
         assert refused.returncode == 2, words
         assert "llama31_8b.yaml:7: rounds.7.0.ruleset: there are no rules for" in refused.stderr
         assert "pip install --upgrade mlperf-logging" in refused.stderr
-    for words in commands[:2]:
-        accepted = command(*words)
-        assert accepted.returncode == 0, accepted.stderr
+    accepted = command(*commands[1])
+    assert accepted.returncode == 0, accepted.stderr

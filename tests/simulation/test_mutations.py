@@ -38,7 +38,7 @@ def test_a_defect_is_put_into_the_copy_only(tmp_path: Path) -> None:
         assert (tmp_path / path).read_text() == (mutations.ROOT / path).read_text() == text
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", [FAST[0], pytest.param(FAST[1], marks=pytest.mark.long)])
 def test_a_defect_is_found(name: str, tmp_path: Path) -> None:
     """Of 1,000 seeds about five show either defect, wherever the random streams lead."""
     mutations.copy_tree(tmp_path)

@@ -30,7 +30,13 @@ def test_no_invariant_is_broken(first: int) -> None:
     play(range(first, first + SEEDS))
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["to the first", "to all"])
+@pytest.mark.parametrize(
+    "to_all",
+    [
+        pytest.param(False, id="to the first", marks=pytest.mark.long),
+        pytest.param(True, id="to all"),
+    ],
+)
 def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path, to_all: bool) -> None:
     """Neither workers nor their sets."""
     options = ["--seeds", "100000", "--jobs", "2", "--record", str(tmp_path / "record")]

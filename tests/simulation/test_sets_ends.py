@@ -333,8 +333,8 @@ def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(
     "fault", ["", "node 1 speaks for another node at the end of run 1"], ids=["reported", "not"]
 )
 def test_a_result_counts_though_a_call_of_storage_fails(sets: Sets, fault: str) -> None:
-    """Also if no node reports it. Any call of the loop at the end of the run may be the one that fails."""
-    for step in range(1, 50):
+    """Also if no node reports it. Any call of the loop at the end of the run may fail."""
+    for step in range(1, 50, 3):
         world = sets.make(nexp=1, spares=1)
         if fault:
             world.fault(fault)
@@ -372,7 +372,7 @@ def test_a_submission_is_what_the_ledger_says_of_it(sets: Sets) -> None:
 def test_a_resume_that_stands_still_at_any_step_while_another_finishes_the_set(sets: Sets) -> None:
     """It writes no submission over that of the other, and leaves none of its own open."""
     stood_still = 0
-    for step in range(1, 60):
+    for step in range(1, 60, 3):
         world = sets.make(nodes=1, nexp=1).start()
         world.play_until(lambda: bool(world.jobs.loops)).fault("the job is cancelled")  # noqa: B023
         world.end()
@@ -390,7 +390,7 @@ def test_a_resume_that_stands_still_at_any_step_while_another_finishes_the_set(s
         assert {one.state for one in records if not one.job_id} <= {"refused"}, step
         assert list(invariants.open_records(world.set.root)) == [], step
         assert list(invariants.not_complete(world.set.root)) == [], step
-    assert stood_still > 40
+    assert stood_still > 13
 
 
 def test_a_loop_that_stood_still_while_its_nodes_got_ready_blames_none(sets: Sets) -> None:

@@ -51,10 +51,14 @@ def test_a_tag_that_moved_between_two_jobs_stops_the_second(sets: Sets) -> None:
     assert world.play() == 0 and found(world) == []
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_a_tag_that_moved_is_seen_though_the_storage_fails(sets: Sets, part: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "every"), [(122, 8), pytest.param(120, 1, marks=pytest.mark.long)]
+)
+def test_a_tag_that_moved_is_seen_though_the_storage_fails(
+    sets: Sets, first: int, every: int
+) -> None:
     """Any call of the second job may be the one that fails."""
-    for step in range(120 + part, 240, 4):
+    for step in range(first, 240, every):
         world = sets.make(nexp=2, **ENGINE).start().running(2)
         world.fault("the job is cancelled")
         world.end()
