@@ -139,11 +139,15 @@ class SetEvidence:
 
     @property
     def _needs_no_job(self) -> bool:
-        """Return whether a job has closed the set with every run done. A job that was submitted
-        meanwhile, after the scheduler had given up the job's host, has nothing to do."""
-        if self.record is None or self.job is None or self.job.state != "complete":
+        """Return whether all runs are done, and a job closed the set or lost its state. A job
+        submitted meanwhile, after the scheduler gave up the job's host, has nothing to do."""
+        if self.job is not None and self.job.state != "complete":
             return False
-        return not self.missing(self.record.nexp)
+        return self.has_every_run
+
+    @property
+    def has_every_run(self) -> bool:
+        return self.record is not None and not self.missing(self.record.nexp)
 
     @property
     def job_id(self) -> str:

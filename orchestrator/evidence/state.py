@@ -78,6 +78,8 @@ def judge(
         if jobs is None:
             return job.state, _SILENT if asked else job.reason, None
         return *_judge_working(files, job, known, jobs), known
+    if files.has_every_run:  # its job's state is lost
+        return "complete", "", None
     if submission is None:
         return "new", "", None
     return "refused", _in_words(submission.error), None

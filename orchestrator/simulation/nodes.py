@@ -13,6 +13,7 @@ from orchestrator.onnode.agent.launch import RunRequest
 from orchestrator.onnode.agent.run import ENDED_BY_US, NO_CONTAINER
 from orchestrator.onnode.kernel.beat import LOOK_S, LoopWatch
 from orchestrator.onnode.kernel.events import UNIT
+from orchestrator.onnode.kernel.files import make_below
 from orchestrator.simulation.agent_parts import AgentPost, Departure, OrderQueue, SimContainer
 from orchestrator.simulation.engine import Timer
 from orchestrator.simulation.machine import NodeCondition, Span
@@ -80,7 +81,7 @@ class Agent:
             self.forge(self.machine.condition.forges)
         folder = self.post.layout.node(self.name)
         try:
-            self.post.files.make_folder(folder, parents=True, exist_ok=True)
+            make_below(self.post.layout.root, folder, self.post.files)
         except OSError as error:
             return self.fail("storage", f"cannot write to {folder}: {error.strerror}")
         self.container.look_for_image()
@@ -271,7 +272,7 @@ class Agent:
         """Send it, even after the run's end."""
         path = self.post.layout.hang(run.request.run, run.request.attempt, self.name)
         try:
-            self.post.files.make_folder(path.parent, parents=True, exist_ok=True)
+            self.post.files.make_folder(path.parent, exist_ok=True)
             self.post.files.write(path, f"{self.name}: {run.doing}\n".encode())
         except OSError:
             pass  # the message alone is evidence, too

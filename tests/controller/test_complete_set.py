@@ -73,6 +73,16 @@ def test_it_is_settled(abandoned: RunSet) -> None:
     assert resume(abandoned) == []
 
 
+def test_a_lost_state_of_its_job_does_not_make_it_cancelled(tmp_path: Path) -> None:
+    """`cancel` was asked for in the job's last second, and what the job wrote at its end is lost."""
+    asked = SubmissionRecord(number=1, job_name="orch-s", requested_ms=1, state="submitted")
+    cancelled = replace(asked, job_id="7", cancelled_ms=2)
+    root = write_set(tmp_path, "s", nexp=2, done=2, submission=cancelled)
+    assert judge(SetEvidence(root), {}) == ("complete", "", None)
+    root = write_set(tmp_path, "other", nexp=2, done=1, submission=cancelled)
+    assert judge(SetEvidence(root), {})[:2] == ("cancelled", "cancelled before it started")
+
+
 @pytest.mark.parametrize(
     ("alive", "why"), [(True, "the scheduler shows its job"), (None, "does not answer")]
 )

@@ -37,6 +37,7 @@ def test_the_container_of_a_run_is_shown_as_it_is_started(
         monkeypatch.setenv(name, value)
     program = read(tmp_path / "bundle")
     node = this_node(program, load(program.files))
+    node.folder.mkdir(parents=True)
     random = Path(make_hidden(node.shared_results)).name
     argv = run_argv(node, f"orch-{node.owner}-1", node.settings.cont, _volumes(node), [])
     executed = (

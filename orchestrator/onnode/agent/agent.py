@@ -37,6 +37,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..kernel.beat import listen
@@ -149,7 +150,7 @@ def check(node: Node) -> int:
     asked = NodeAgent(node)
     try:
         with contextlib.suppress(OSError):  # reported below
-            os.makedirs(node.folder, exist_ok=True)
+            node.make_folder(node.folder)
         try:
             asked.look_around(pull=False, checked=True)
         except Failed as failure:
@@ -168,7 +169,7 @@ def _own(folder: str) -> None:
                 os.rmdir(folder)
             except OSError:
                 os.rename(folder, f"{folder}.{owner}")
-    os.makedirs(folder, exist_ok=True)
+    Path(folder).mkdir(exist_ok=True)
 
 
 class NodeAgent:
@@ -263,7 +264,7 @@ class NodeAgent:
         """Take the node, inspect it, await the loop's choice. Raises Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
-            os.makedirs(node.folder, exist_ok=True)
+            node.make_folder(node.folder)
         # A killed agent's files, of this job or in shared results, must not fall to a run.
         keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
         with failing("storage", f"cannot make {node.channel}"):

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from ..kernel.client import bind, client_argv, folders, registry_in, shared_folders
+from ..kernel.files import make_below
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
 from ..kernel.waiting import Failed, Partner, Waiting, failing
@@ -134,13 +135,14 @@ def _volumes(node: Node) -> list[str]:
         volumes.append(bind(source, *target.rsplit(":", 1)))
     if _shared(node):
         with failing("storage", f"cannot make {_shared_place(node)}"):
+            node.make_folder(_shared_place(node))
             make_hidden(_shared_place(node))
     for target, source in _shared(node).items():
         with failing("storage", f"cannot make {source}"):
-            os.makedirs(source, exist_ok=True)
+            node.make_folder(source)
             os.chmod(source, 0o1777)
             if target.startswith("/results/"):
-                os.makedirs(node.results + target[len("/results") :], exist_ok=True)
+                make_below(node.results, node.results + target[len("/results") :])
         volumes.append(bind(source, target))
     for source, target, mode in (mount.split("\t") for mount in settings.site_mounts):
         if not os.path.exists(source):
@@ -172,7 +174,7 @@ def _options(node: Node) -> list[str]:
 def run_argv(
     node: Node, name: str, image: str, volumes: Sequence[str], arguments: Sequence[str]
 ) -> list[str]:
-    """`image`: rather its id: names move."""
+    """`image`: preferably an id, since a name may move."""
     labels = {"set": node.layout.root.name, "job": node.job_id, "node": node.name}
     engine = node.settings.engine_command
     return [*client_argv(engine, name, labels, _options(node), volumes, image), *arguments]

@@ -2,7 +2,7 @@
 environment.
 
 The loop's requests address all nodes; this node's part goes to the container, which ends with the
-input, or without the loop's beat (beat.py).
+input or the loop's beat (beat.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main(node: Node) -> int:
     # On this host: the engine may be unable to read shared storage.
     folder = Path(f"{node.channel}-deep")
     try:
-        node.folder.mkdir(parents=True, exist_ok=True)
+        node.make_folder(node.folder)
         shutil.rmtree(folder, ignore_errors=True)
         make_folder(str(folder))
         lay(node.program.below("lib/measure/"), str(folder / "measure"))

@@ -100,7 +100,7 @@ class _Evidence:
         unknown = [process for process in programs if process.pid not in places]
         places |= self._kernel_places(unknown, before)
         with contextlib.suppress(OSError):
-            os.makedirs(path.parent, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             write_bytes(path, bytes(self._text), sync=False)
         return shortened(_doing(programs, places, ranks) if self._root else "", 300)
 

@@ -24,7 +24,7 @@ from .node import EngineState, Node, Rows, listed, removal
 
 _DAY_S = 86400
 _NEW = ".new."
-_HOLDER_IN_NAME = re.compile(r"\.new\.([0-9]+)\.([0-9]*)$")
+_HOLDER_IN_NAME = re.compile(rf"{re.escape(_NEW)}([0-9]+)\.([0-9]*)$")
 """Until the folder has hold_pid."""
 _AGAIN_S = 0.02, 0.1, 0.5, 1.0
 """Pauses if a folder is not empty: the last processes of an ended container still write there."""

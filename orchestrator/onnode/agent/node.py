@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ..kernel.events import UNIT, UNSHOWN
+from ..kernel.files import PathLike, make_below
 from ..kernel.jobs import NODENAME
 from ..kernel.layout import Layout
 from ..kernel.program import Program
@@ -47,7 +48,7 @@ class Node(NamedTuple):
     """A node of a job. `root`, `sys`, `proc`, `dev`, `run_dir`: replaced in rehearsals; `channels`:
     the parent of folders shared with containers.
 
-    Processes, on processors and on GPUs, and network interfaces are below `sys` and `proc`. Devices
+    Processes (also of GPUs) and network interfaces are below `sys` and `proc`. Devices
     (GPUs, RDMA devices, disks) and the host are below `hardware_sys` and `hardware_proc`. A
     rehearsal that replaces `root` alone has other hardware, but the runs' real processes.
     """
@@ -116,6 +117,10 @@ class Node(NamedTuple):
     def run_variables(self) -> dict[str, str]:
         """Return the variables of environment.sh, not checked against its hash. Raises OSError."""
         return declared(read_bytes(self.layout.environment))
+
+    def make_folder(self, path: PathLike) -> None:
+        """Raises OSError, also if the set's folder is missing."""
+        make_below(self.layout.root, path)
 
     @property
     def hold_log(self) -> Path:
@@ -221,14 +226,14 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
 
 def make_hidden(folder: str) -> str:
     """Return the place that every user may write, the same for all nodes. Raises OSError."""
-    os.makedirs(folder, exist_ok=True)
+    Path(folder).mkdir(exist_ok=True)
     os.chmod(folder, 0o711)
     if not _read(folder):
         _name_it(folder)
     place = hidden(folder)
     if place == folder:
         raise OSError(f"{folder}/{_NAME} names no folder")
-    os.makedirs(place, exist_ok=True)
+    Path(place).mkdir(exist_ok=True)
     os.chmod(place, 0o1777)  # sticky: only this user can remove files of others
     return place
 

@@ -273,7 +273,7 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
     try:
         names = set(os.listdir(node.results)) - _mounted(node.settings)
         if names:
-            os.makedirs(folder, exist_ok=True)
+            node.make_folder(folder)
             if node.settings.engine != "none":
                 keep_from_others(os.fspath(folder))
         for name in names:

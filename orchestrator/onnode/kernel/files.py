@@ -230,6 +230,19 @@ class Files:
 HERE = Files()
 
 
+def make_below(root: PathLike, path: PathLike, files: Files = HERE) -> None:
+    """Make `path` with missing folders above it, never `root`: its storage may be away. Raises
+    OSError."""
+    try:
+        files.make_folder(path, exist_ok=True)
+    except FileNotFoundError:
+        above = os.path.dirname(path)
+        if above in (os.fspath(root), os.fspath(path)):
+            raise
+        make_below(root, above, files)
+        files.make_folder(path, exist_ok=True)
+
+
 def linked(source: PathLike, target: PathLike, files: Files) -> bool:
     """Create a complete `target` with the content of `source`; return False if it exists. Raises
     OSError."""

@@ -93,7 +93,7 @@ def deep_step(
     began = clock()
     driver = _Driver(step, search, table, world, ended)
     try:
-        world.files.make_folder(table.parent, parents=True, exist_ok=True)
+        world.files.make_folder(table.parent, exist_ok=True)
         world.files.write(table, b"round\tnodes\tway\tbytes\tseconds\tbusbw_gbps\twrong\tnote\n")
     except OSError as error:
         verdict = search.skipped(f"cannot write to {table.parent}: {error.strerror}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..kernel import records
 from ..kernel.events import EventLog, number
+from ..kernel.files import make_below
 from ..kernel.layout import Layout
 from ..kernel.program import Program
 from ..kernel.settings_file import SettingsError, check_parts
@@ -111,8 +112,10 @@ class Preflight(BatchJob):
         files = self.world.files
         try:
             try:
-                files.make_folder(self.layout.nodes, parents=True, exist_ok=True)
-                files.make_folder(self.layout.preflight, exist_ok=True)
+                if self.made:
+                    files.make_folder(self.layout.root, parents=True)
+                for folder in (self.layout.nodes, self.layout.preflight):
+                    make_below(self.layout.root, folder, files)
                 if not self.program.archive and not self.options.judge:
                     self.program = keep(self.program, self.layout, files)
             except OSError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..kernel import records
-from ..kernel.files import HERE, Files
+from ..kernel.files import HERE, Files, make_below
 from ..kernel.layout import Layout
 from ..kernel.program import LOADER, Program, walk
 from ..kernel.regular import parse, read_bytes
@@ -109,7 +109,7 @@ def keep(program: Program, layout: Layout, files: Files = HERE) -> Program:
     program = program.packed()
     path = layout.program / program.name
     if not _has(path, program.data, files):
-        files.make_folder(path.parent, parents=True, exist_ok=True)
+        make_below(layout.root, path.parent, files)
         records.replace(path, program.data, files=files)
     return program._replace(archive=str(path))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..kernel import records
 from ..kernel.events import number
-from ..kernel.files import raise_if_away
+from ..kernel.files import make_below, raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.plural import count
 from ..kernel.program import Program
@@ -49,7 +49,9 @@ def open_folder(
     FolderError."""
     root = _root(settings, environment, world)
     try:
-        layout = _make_folders(root, settings.shared_group, world)
+        if not environment.get("ORCH_SET_DIR"):
+            _make_root(root, settings.shared_group, world)
+        layout = _make_folders(root, world)
         return _Opener(program, settings, job, environment, world).open(layout)
     except HeldError as held:
         raise FolderError(f"{held}; try again") from held
@@ -73,15 +75,19 @@ def _root(settings: Settings, environment: Mapping[str, str], world: World) -> P
     return Path(named)
 
 
-def _make_folders(root: Path, group: str, world: World) -> Layout:
+def _make_root(root: Path, group: str, world: World) -> None:
     """Raises OSError, LookupError."""
-    files, layout = world.files, Layout(root)
-    if group and not files.exists(root):
-        files.make_folder(root, parents=True)
+    world.files.make_folder(root, parents=True, exist_ok=True)
+    if group:
         give(root, group)
+
+
+def _make_folders(root: Path, world: World) -> Layout:
+    """Raises OSError."""
+    layout = Layout(root)
     for folder in (layout.jobs, layout.runs, layout.results, layout.nodes):
-        files.make_folder(folder, parents=True, exist_ok=True)
-    return Layout(Path(files.real_path(root)))
+        make_below(root, folder, world.files)
+    return Layout(Path(world.files.real_path(root)))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..kernel import records
-from ..kernel.files import raise_if_away
+from ..kernel.files import make_below, raise_if_away
 from ..kernel.mllog_tail import last_status
 from ..kernel.records import JobRecord, NodeRunRecord, RunRecord
 from . import ledger
@@ -27,7 +27,7 @@ def settle(folder: Folder) -> None:
     sweep(folder.layout, folder.world)
     settling = Settling(folder)
     for run in range(1, folder.record.nexp + 1):
-        folder.files.make_folder(folder.layout.run(run), parents=True, exist_ok=True)
+        make_below(folder.layout.root, folder.layout.run(run), folder.files)
         settling.settle_run(run)
     layout = folder.layout
     for place in (layout.runs, layout.root, layout.root.parent):
