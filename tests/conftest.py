@@ -198,11 +198,6 @@ WHOLE = (
     "test_api.py",
     "test_benchmarks.py",
     "test_errors.py",
-    "test_imports.py",
-    "test_names.py",
-    "test_order.py",
-    "test_oldest_python.py",
-    "test_words.py",
     "test_wheel.py",
     "test_zipapp.py",
     "tuning/test_revert_trials.py",
@@ -233,15 +228,24 @@ REFEREE = (
     "simulation/test_training_referee.py",
 )
 """Files that ask the official referee, whose pandas and scipy one worker imports once."""
-SOURCES = ("test_imports.py", "test_names.py", "test_objects.py", "test_words.py")
-"""Files that read the whole package, which one worker parses once."""
+LINT = "lint/"
+"""Tests of the sources alone, in one process that reads them once: `make check` names their folder."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import what `make unit` leaves out: the official referee alone takes seconds."""
+    place = collection_path.relative_to(TESTS).as_posix()
+    if place.startswith(LINT) and are_all(config):
+        return True
     if config.getoption("markexpr") != "unit" or not collection_path.is_file():
         return None
-    return collection_path.relative_to(TESTS).as_posix().startswith(WHOLE) or None
+    return place.startswith(WHOLE) or None
+
+
+def are_all(config: pytest.Config) -> bool:
+    """Return whether the command line names no tests."""
+    asked = {config.invocation_params.dir / argument for argument in config.args}
+    return asked == {TESTS}
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -251,8 +255,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     Tests named on the command line need no others.
     """
     worker = getattr(session.config, "workerinput", None)
-    asked = {session.config.invocation_params.dir / argument for argument in session.config.args}
-    if worker is None or asked != {TESTS}:
+    if worker is None or not are_all(session.config):
         return
     files = [
         path
@@ -280,8 +283,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:  # before -m chooses and xd
         item.add_marker(pytest.mark.xdist_group(place))
     elif place in REFEREE:
         item.add_marker(pytest.mark.xdist_group("referee"))
-    elif place in SOURCES:
-        item.add_marker(pytest.mark.xdist_group("sources"))
+    elif place.startswith(LINT):
+        item.add_marker(pytest.mark.xdist_group(LINT))
     if not (
         needs_whole_machine(item) or item.get_closest_marker("long") or place.startswith(WHOLE)
     ):

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+PYENV = Path.home() / ".pyenv/versions"  # of the tester: a test may have a HOME of its own
 
 
 def unavailable(message: str) -> NoReturn:
@@ -24,6 +27,22 @@ def need(*names: str, package: str = "", path: str | None = None) -> str:
         if place := shutil.which(name, path=path):
             return place
     unavailable(f"there is no {names[0]}: apt-get install {package or names[0]}")
+
+
+def oldest(version: str) -> str:
+    """The interpreter of this version, on PATH or of pyenv."""
+    asked = "import sys; print(sys.executable)"
+    for python in (
+        f"python{version}",
+        *PYENV.glob(f"{version}.*/bin/python"),
+    ):
+        try:
+            done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
+        except FileNotFoundError:
+            continue
+        if done.returncode == 0:
+            return done.stdout.strip()
+    pytest.skip(f"no Python {version} on this machine")
 
 
 def zstd(content: bytes) -> bytes:

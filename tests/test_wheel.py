@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from processes import captured
-from test_oldest_python import oldest
+from programs import oldest
 from until import LIMIT_S
 
 TOP = Path(__file__).resolve().parent.parent
@@ -155,6 +155,7 @@ def test_the_commands_start(installed: Path, empty: Path) -> None:
     assert where.startswith(str(installed.parent))
 
 
+@pytest.mark.long
 def test_pip_installs_where_its_settings_name_an_index(wheel: Path, tmp_path: Path) -> None:
     """Here none at all; uv would not know of it. More settings follow than a pipe holds."""
     programs = install(
@@ -247,6 +248,7 @@ def test_the_demo_of_uvx(
     assert "local_2x2x8-builtin-" in ended.stdout and (empty / "report.html").is_file()
 
 
+@pytest.mark.long
 def test_the_command_on_python_310(wheel: Path, tmp_path: Path) -> None:
     """Ubuntu 22.04's version: the wheel installs there, scores, renders and runs a set."""
     python = oldest("3.10")

@@ -1,4 +1,4 @@
-"""Waiting, and dates for files: the only place in which tests read a clock or sleep (tests/test_hygiene.py)."""
+"""Waiting, and dates for files: the only place in which tests read a clock or sleep (tests/lint/test_hygiene.py)."""
 
 from __future__ import annotations
 

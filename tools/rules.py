@@ -1,4 +1,4 @@
-"""Rules for names, classes and assignments in the package, held by tests/test_names.py and tests/test_objects.py.
+"""Rules for names, classes and assignments in the package, held by tests/lint/test_names.py and tests/lint/test_objects.py.
 
 usage:  python tools/rules.py
 

@@ -3,7 +3,7 @@ in the code: messages, help, pages. Two rows for each folder.
 
 usage:  python tools/tics.py [FOLDER ...]
 
-Without a folder: ours. CEILINGS and TEXT_CEILINGS may only fall (tests/test_words.py). The last
+Without a folder: ours. CEILINGS and TEXT_CEILINGS may only fall (tests/lint/test_words.py). The last
 column has the words of docstrings and comments per 1,000 tokens of code.
 """
 

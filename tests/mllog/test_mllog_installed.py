@@ -140,7 +140,13 @@ def test_an_option_compares_the_installed_rules_first(command: Command, tmp_path
             "rules of 6.0.0",
             marks=pytest.mark.long,
         ),
-        ("rcp_checker/training_6.0.0/rcps_flux1.json", '"BS"', '"BS": 1, "B"', "rcp of 6.0.0"),
+        pytest.param(
+            "rcp_checker/training_6.0.0/rcps_flux1.json",
+            '"BS"',
+            '"BS": 1, "B"',
+            "rcp of 6.0.0",
+            marks=pytest.mark.long,
+        ),
         (
             "compliance_checker/training_7.0.0/closed_flux1.yaml",
             "v['value']",
@@ -184,6 +190,7 @@ data: {{llama31_8b: {{DATADIR: /data, MODEL: /model}}}}
 """
 
 
+@pytest.mark.long
 def test_every_command_before_a_run_refuses_rules_that_score_would_refuse(
     command: Command, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def with_new_lines(scripts: list[Path]) -> list[Path]:
     return chosen
 
 
+@pytest.mark.long  # `make check` runs it for some
 def test_shellcheck_is_clean(scripts: list[Path], bundles: Bundles, tmp_path: Path) -> None:
     need("shellcheck")
     whole = put(next(iter(bundles.values()))[1], tmp_path)

@@ -164,6 +164,7 @@ def test_a_missing_system_description_is_refused(tmp_path: Path) -> None:
     assert "number_of_nodes is 'two'" in wrong and hint in wrong
 
 
+@pytest.mark.long
 def test_the_checker_agrees_about_what_is_refused(whole_set: Path) -> None:
     """What is refused, built by force, is what the official checker does not take either."""
     made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))

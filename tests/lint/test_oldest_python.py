@@ -8,9 +8,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from programs import oldest
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 
 PACKAGE = TOP / "orchestrator"
 NODES = PACKAGE / "onnode"
@@ -22,25 +22,6 @@ KEYWORDS = {"zip": {"strict"}, "dataclass": {"slots", "kw_only", "match_args"}, 
 """Arguments that came with 3.10."""
 NAMES = {"pairwise", "bit_count", "aiter", "anext", "TypeAlias", "ParamSpec", "TypeGuard"}
 """Functions and types that came with 3.10."""
-
-
-PYENV = Path.home() / ".pyenv/versions"  # of the tester: a test may have a HOME of its own
-
-
-def oldest(version: str) -> str:
-    """The interpreter of this version, on PATH or of pyenv."""
-    asked = "import sys; print(sys.executable)"
-    for python in (
-        f"python{version}",
-        *PYENV.glob(f"{version}.*/bin/python"),
-    ):
-        try:
-            done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
-        except FileNotFoundError:
-            continue
-        if done.returncode == 0:
-            return done.stdout.strip()
-    pytest.skip(f"no Python {version} on this machine")
 
 
 def sources(folder: Path) -> Iterator[tuple[str, ast.Module]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from sources import tree
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tools"))
 
 from tics import CEILINGS, PACKAGE, TEXT_CEILINGS, TICS, Counts, messages, split  # noqa: E402

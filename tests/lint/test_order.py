@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from processes import captured
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parents[1]
 
 TESTS = """
 import os

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+TESTS = Path(__file__).resolve().parents[1]
 
 EXCEPTIONS = {
     "until.py": "the one helper",
@@ -98,8 +98,8 @@ def is_span(node: ast.expr) -> bool:
 
 def test_tests_wait_by_one_helper_and_measure_no_time() -> None:
     places, needed = [], set()
-    for path in sorted(HERE.rglob("*.py")):
-        name = path.relative_to(HERE).as_posix()
+    for path in sorted(TESTS.rglob("*.py")):
+        name = path.relative_to(TESTS).as_posix()
         for line, what in problems(ast.parse(path.read_bytes())):
             excepted = [prefix for prefix in EXCEPTIONS if name.startswith(prefix)]
             needed.update(excepted)
@@ -111,7 +111,7 @@ def test_tests_wait_by_one_helper_and_measure_no_time() -> None:
 
 def test_no_two_modules_have_one_name() -> None:
     """pytest puts every folder of tests on the path: which of two came first depended on the order of the tests."""
-    names = Counter(path.name for path in HERE.rglob("*.py") if path.name != "conftest.py")
+    names = Counter(path.name for path in TESTS.rglob("*.py") if path.name != "conftest.py")
     assert [name for name, times in names.items() if times > 1] == []
 
 

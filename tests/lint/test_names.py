@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sources import tree
 
-TOP = Path(__file__).resolve().parent.parent
+TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "tools"))
 
 from rules import FIELDS, PACKAGE, Modules, classes, fields, forbidden_names, lines, modules  # noqa: E402

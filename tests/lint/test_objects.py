@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sources import tree
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 from rules import (
     COMPUTED,
