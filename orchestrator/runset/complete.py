@@ -60,14 +60,16 @@ def settle_complete_set(
 
 
 def restore(folder: Folder) -> None:
-    """Write lost states of attempts as the ledger has them, in a set without missing runs. Nothing
-    new is recorded. Raises OSError, FolderError."""
+    """Write lost states of attempts as the ledger has them, and lost links, in a set without missing
+    runs. Nothing new is recorded. Raises OSError, FolderError."""
     folder.check_mine()
     sweep(folder.layout, folder.world)
     settling = Settling(folder)
     for run in range(1, folder.record.nexp + 1):
         for attempt in folder.attempts(run):
             _restore(folder, settling, run, attempt)
+        if folder.files.exists(folder.layout.result(run)):
+            folder.link(run)
 
 
 def _restore(folder: Folder, settling: Settling, run: int, attempt: int) -> None:

@@ -73,6 +73,14 @@ def test_it_is_settled(abandoned: RunSet) -> None:
     assert resume(abandoned) == []
 
 
+def test_a_lost_link_to_a_result_is_made_again(abandoned: RunSet) -> None:
+    link = abandoned.layout.result_link(1)
+    (leads_to := link.readlink()) and link.unlink()
+    resume(abandoned)
+    assert link.resolve() == abandoned.layout.result(1) and link.readlink().parent.name == "1"
+    assert leads_to.name == link.name
+
+
 def test_a_lost_state_of_its_job_does_not_make_it_cancelled(tmp_path: Path) -> None:
     """`cancel` was asked for in the job's last second, and what the job wrote at its end is lost."""
     asked = SubmissionRecord(number=1, job_name="orch-s", requested_ms=1, state="submitted")

@@ -526,6 +526,14 @@ DEFECTS = [
         likely=("the storage fails for the next loop at its step",),
     ),
     one(
+        "lost-job-is-waited-for",
+        "a complete set whose job's state was lost was shown as lost or cancelled, also after `resume`",
+        "found by `make faults`, after 684b765",
+        SETS,
+        '        if self.job is not None and self.job.state != "complete":\n',
+        '        if self.job is None or self.job.state != "complete":\n',
+    ),
+    one(
         "temporary-files-stay",
         "temporary files of killed writers stayed anywhere but in the folders of runs",
         "893a756; third faults review N10",

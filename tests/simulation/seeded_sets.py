@@ -48,6 +48,7 @@ from orchestrator.simulation.engine import NEVER, Stuck
 from orchestrator.simulation.faults import Fault
 from orchestrator.simulation.play import Simulation
 from orchestrator.simulation.rendered import Rendered
+from orchestrator.simulation.storage_crash import cut
 
 RUN_S = 300.0
 SHORT_LIMIT = "0:15:00"
@@ -276,6 +277,7 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
             world.settle(max(0.0, storage_is_back_at(world) - world.engine.now))
             resume_complete_set(world)
         trial.found += [*violations(world), *unfair(world, shape)]
+        trial.found += lose_a_file(world, seed)
     except Stuck as stuck:
         trial.found.append(f"liveness: {stuck}")
     except Exception:
@@ -349,6 +351,41 @@ def resume_complete_set(world: Simulation) -> None:
         world.act_after(STALE_S + BEAT_S, world.resume, LIMIT_S)
         if is_settled(world):
             return
+
+
+RESTORED = (
+    "set.json",
+    "runs/*/state.json",
+    "runs/*/attempt_*/state.json",
+    "jobs/*.json",
+    "submissions/*.json",
+    "results/*",
+)
+"""Files that a complete set can lose."""
+
+
+def lose_a_file(world: Simulation, seed: int) -> Iterator[str]:
+    """Lose or empty a file of a complete set. Yield what two `resume` do not restore."""
+    if world.run_set is None or world.missing():
+        return
+    dice, root = random.Random(f"{seed}/afterwards"), world.run_set.layout.root
+    files = sorted(root.glob(dice.choice(RESTORED)))
+    if not files:
+        return
+    path = dice.choice(files)
+    if path.is_symlink() or dice.random() < 0.5:
+        path.unlink()
+    else:
+        cut(path, 0)
+    world.server.stamp(path.parent)
+    for _ in range(2):
+        world.act_after(STALE_S + BEAT_S, world.resume, LIMIT_S)
+    for text in (
+        *invariants.not_complete(root),
+        *invariants.record_violations(root, world.bundle.nexp, complete=True),
+        *invariants.score_violations(root),
+    ):
+        yield f"{path.relative_to(root)} was lost: {text}"
 
 
 NOTHING_LEFT = "nothing is left to run"
