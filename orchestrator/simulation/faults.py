@@ -536,6 +536,7 @@ def _damaged(*, empty: bool) -> Happens:
             "set.json",
             "runs/*/state.json",
             "runs/*/attempt_*/state.json",
+            "jobs/*.json",
             *(() if empty else ("runs/*/result_*",)),
         )
         files = sorted(path for pattern in patterns for path in root.glob(pattern))
