@@ -60,8 +60,8 @@ def settle_complete_set(
 
 
 def restore(folder: Folder) -> None:
-    """Write lost states of attempts as the ledger has them, and lost links, in a set without missing
-    runs. Nothing new is recorded. Raises OSError, FolderError."""
+    """Write lost states of attempts as the ledger has them, and lost links, in a complete set.
+    Nothing new is recorded. Raises OSError, FolderError."""
     folder.check_mine()
     sweep(folder.layout, folder.world)
     settling = Settling(folder)

@@ -64,3 +64,33 @@ def test_a_set_that_goes_away_meanwhile(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         make_below(root, root / "a/b/c", Leaving())
     assert not root.exists()
+
+
+def test_files_of_a_run_that_ends_meanwhile_fall_to_no_other_run(tmp_path: Path) -> None:
+    """They lie on the node (`results: local`), and are kept when the storage is back: before the next run, or at the end."""
+    bench = Bench(tmp_path, container={"engine": "none", "results": "local"})
+    place, aside = bench.layout.root, tmp_path / "away"
+    bench.plan(
+        f'echo $SEED >"${{TORCHELASTIC_ERROR_FILE%/*}}/metrics"; [ $SEED != 2 ] && mv {place} {aside}; true'
+    )
+    try:
+        agent = bench.agent()
+        agent.hear("ready")
+        for run in (1, 2, 3):
+            agent.begin(run, seed=run)
+            assert agent.hear("exit")
+            if aside.exists():
+                aside.rename(place)
+        agent.input.close()
+        assert agent.end() == 0
+    finally:
+        bench.close()
+    kept = {
+        path.relative_to(place).as_posix(): path.read_text().strip()
+        for path in place.rglob("metrics")
+    }
+    assert kept == {
+        "nodes/n1/unclaimed-7-n1-1-2.1/files/n1/metrics": "1",
+        "runs/2/attempt_1/files/n1/metrics": "2",
+        "nodes/n1/unclaimed-7-n1-1/files/n1/metrics": "3",
+    }

@@ -150,7 +150,7 @@ def check(node: Node) -> int:
     asked = NodeAgent(node)
     try:
         with contextlib.suppress(OSError):  # reported below
-            node.make_folder(node.folder)
+            node.make_in_set(node.folder)
         try:
             asked.look_around(pull=False, checked=True)
         except Failed as failure:
@@ -264,9 +264,8 @@ class NodeAgent:
         """Take the node, inspect it, await the loop's choice. Raises Failed."""
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
-            node.make_folder(node.folder)
-        # A killed agent's files, of this job or in shared results, must not fall to a run.
-        keep_files(node, node.folder / f"unclaimed-{self.name}" / "files" / node.name)
+            node.make_in_set(node.folder)
+        self._keep_unclaimed()
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
         if was_killed and self.has_engine:
@@ -283,6 +282,11 @@ class NodeAgent:
             self.wait_for_choice()
             self._await_word("use")
         return network
+
+    def _keep_unclaimed(self, before: str = "") -> None:
+        """Files of a killed agent, or of a run that ended without storage, fall to no other run."""
+        name = f"unclaimed-{self.name}{before}"
+        keep_files(self.node, self.node.folder / name / "files" / self.node.name)
 
     def _make_results(self) -> None:
         """Make a folder for this user alone, or for any user of a container. Raises OSError."""
@@ -501,6 +505,7 @@ class NodeAgent:
             self.waiting.wait(lambda: old.over or self.executor.gone)
             if self.executor.gone:
                 return
+        self._keep_unclaimed(f"-{request.id}")
         cache = self.scratch.look() if self.scratch else {}
         run = self.run = NodeRun(
             node, self.waiting, self.tuning, self.executor, request, self._content(), cache
@@ -538,6 +543,7 @@ class NodeAgent:
             self.executor.close,
             self._end_scratch,
             self._close_results,
+            self._keep_unclaimed,
             lambda: close_channel(self.node),
         )
         for part in parts:

@@ -135,11 +135,11 @@ def _volumes(node: Node) -> list[str]:
         volumes.append(bind(source, *target.rsplit(":", 1)))
     if _shared(node):
         with failing("storage", f"cannot make {_shared_place(node)}"):
-            node.make_folder(_shared_place(node))
+            node.make_in_set(_shared_place(node))
             make_hidden(_shared_place(node))
     for target, source in _shared(node).items():
         with failing("storage", f"cannot make {source}"):
-            node.make_folder(source)
+            node.make_in_set(source)
             os.chmod(source, 0o1777)
             if target.startswith("/results/"):
                 make_below(node.results, node.results + target[len("/results") :])

@@ -39,7 +39,7 @@ def main(node: Node) -> int:
     # On this host: the engine may be unable to read shared storage.
     folder = Path(f"{node.channel}-deep")
     try:
-        node.make_folder(node.folder)
+        node.make_in_set(node.folder)
         shutil.rmtree(folder, ignore_errors=True)
         make_folder(str(folder))
         lay(node.program.below("lib/measure/"), str(folder / "measure"))

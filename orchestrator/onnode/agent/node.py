@@ -118,9 +118,9 @@ class Node(NamedTuple):
         """Return the variables of environment.sh, not checked against its hash. Raises OSError."""
         return declared(read_bytes(self.layout.environment))
 
-    def make_folder(self, path: PathLike) -> None:
+    def make_in_set(self, folder: PathLike) -> None:
         """Raises OSError, also if the set's folder is missing."""
-        make_below(self.layout.root, path)
+        make_below(self.layout.root, folder)
 
     @property
     def hold_log(self) -> Path:

@@ -273,14 +273,14 @@ def keep_files(node: Node, folder: os.PathLike[str]) -> None:
     try:
         names = set(os.listdir(node.results)) - _mounted(node.settings)
         if names:
-            node.make_folder(folder)
+            node.make_in_set(folder)
             if node.settings.engine != "none":
                 keep_from_others(os.fspath(folder))
         for name in names:
             _move(os.path.join(node.results, name), os.path.join(folder, name))
-    except FileNotFoundError:
-        return  # nothing ran here yet
     except OSError as error:
+        if error.errno == errno.ENOENT and error.filename == node.results:
+            return  # nothing ran here yet
         node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
 
 
