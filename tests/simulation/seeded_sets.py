@@ -365,10 +365,11 @@ RESTORED = (
 
 
 def lose_a_file(world: Simulation, seed: int) -> Iterator[str]:
-    """Lose or empty a file of a complete set. Yield what two `resume` do not restore."""
-    if world.run_set is None or world.missing():
+    """Lose or empty a file of every fourth complete set. Yield what two `resume` do not restore."""
+    dice = random.Random(f"{seed}/afterwards")
+    if world.run_set is None or world.missing() or dice.random() > 0.25:
         return
-    dice, root = random.Random(f"{seed}/afterwards"), world.run_set.layout.root
+    root = world.run_set.layout.root
     files = sorted(root.glob(dice.choice(RESTORED)))
     if not files:
         return
