@@ -232,6 +232,15 @@ def test_a_loop_that_was_stopped_for_a_while_blames_nobody(sets: Sets) -> None:
     assert world.set.outcomes(1) == ["success"] and world.set.excluded() == []
 
 
+def test_a_node_that_stood_still_with_the_loop_is_heard_before_it_is_judged(sets: Sets) -> None:
+    """As on a storage that hangs. The limit is over between the loop's stop and its next look."""
+    world = sets.make(spares=1, nexp=1, limits={"node_silence_seconds": 130})
+    world.fault("the agent of node 2 is stopped for 200 s in run 1 after 40 s")
+    world.fault("the loop is stopped for 250 s in run 1 after 153 s")
+    assert world.play() == 0
+    assert world.set.outcomes(1) == ["success"] and world.set.excluded() == []
+
+
 def test_used_up_attempts_are_tried_again_by_the_next_job(sets: Sets) -> None:
     world = sets.make(
         lambda me: exits(1, after=400.0) if me.attempt <= 2 else None, nodes=1, nexp=1

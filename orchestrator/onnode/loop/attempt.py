@@ -202,7 +202,7 @@ class Attempt:
             step.check_ended()
             now = job.world.now()
             if stalled := stalled_s(until, now):  # meanwhile no node was asked
-                step.excuse(stalled)
+                step.excuse(stalled, silence_s)
             left = self._drop_silent(self._left(), now - silence_s)
             if not left:
                 return False

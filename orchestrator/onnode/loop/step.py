@@ -310,10 +310,13 @@ class GroupStep:
     def reset_silence(self, nodes: Iterable[str]) -> None:
         self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
 
-    def excuse(self, stalled_s: float) -> None:
-        """Discount a time in which this process stalled."""
+    def excuse(self, stalled_s: float, silence_s: float) -> None:
+        """Discount a stall of this process; right after it no node is silent."""
         now = self._job.world.now()
-        self._heard = {node: min(now, heard + stalled_s) for node, heard in self._heard.items()}
+        least = now - silence_s + ARRIVE_S if stalled_s > ARRIVE_S else 0.0
+        self._heard = {
+            node: min(now, max(heard + stalled_s, least)) for node, heard in self._heard.items()
+        }
 
     def silent(self, nodes: Iterable[str], since: float) -> list[str]:
         """Return nodes that have sent nothing `since` (World.now)."""
@@ -321,7 +324,7 @@ class GroupStep:
 
 
 class NodeDeadline:
-    """The end of a wait for nodes, without time in which this process stalled."""
+    """The end of a wait for nodes, without stalls of this process."""
 
     def __init__(self, step: GroupStep, clock: Callable[[], float], limit_s: float) -> None:
         self._step, self._clock, self._limit_s = step, clock, limit_s
@@ -334,7 +337,9 @@ class NodeDeadline:
     def is_over(self) -> bool:
         """Call it after each `next_check`."""
         now = self._clock()
-        self._at += stalled_s(self._check, now)
+        self._at += (stalled := stalled_s(self._check, now))
+        if stalled > ARRIVE_S:
+            self._at = max(self._at, now + ARRIVE_S)
         self._check = max(self._check, now)
         return now >= self._at
 
@@ -342,6 +347,10 @@ class NodeDeadline:
         """Return when to check again (World.now): each second at least, to notice stalls."""
         self._check = self._step.next_check(min(self._at, self._clock() + 1))
         return self._check
+
+
+ARRIVE_S = 5.0
+"""Time for lines sent during a longer stall: the step may have stalled, too."""
 
 
 def stalled_s(until: float, now: float) -> float:
