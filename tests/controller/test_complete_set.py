@@ -75,10 +75,9 @@ def test_it_is_settled(abandoned: RunSet) -> None:
 
 def test_a_lost_link_to_a_result_is_made_again(abandoned: RunSet) -> None:
     link = abandoned.layout.result_link(1)
-    (leads_to := link.readlink()) and link.unlink()
+    link.unlink()
     resume(abandoned)
-    assert link.resolve() == abandoned.layout.result(1) and link.readlink().parent.name == "1"
-    assert leads_to.name == link.name
+    assert link.resolve() == abandoned.layout.result(1)
 
 
 def test_a_lost_state_of_its_job_does_not_make_it_cancelled(tmp_path: Path) -> None:
