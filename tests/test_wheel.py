@@ -80,6 +80,51 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install(tmp_path_factory.mktemp("clean") / "venv", wheel)
 
 
+def small_package(folder: Path, version: str) -> None:
+    """Put a wheel into a folder."""
+    folder.mkdir(parents=True)
+    info = f"small-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"small-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("small.py", "")
+        wheel.writestr(
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: small\nVersion: {version}\n"
+        )
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.parametrize(
+    "setting, installer",
+    [("timeout = 20", "uv"), ("proxy =", "pip")],
+)
+def test_a_package_is_installed_as_the_settings_of_pip_say(
+    setting: str, installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_package(tmp_path / "simple/small", "1.0")
+    small_package(tmp_path / "a folder", "2.0")
+    small_package(tmp_path / "other", "3.0")
+    page = tmp_path / "simple/small/index.html"
+    page.write_text('<a href="small-1.0-py3-none-any.whl">small-1.0-py3-none-any.whl</a>')
+    (tmp_path / "limits").write_text("small<3\n")
+    settings = (
+        f"[global]\nindex-url = {(tmp_path / 'simple').as_uri()}\nfind-links =\n",
+        f"  {tmp_path / 'other'}\n  {(tmp_path / 'a folder').as_uri()}\n",
+        f"{setting}\n[install]\nconstraint = {tmp_path / 'limits'}\n",
+    )
+    (tmp_path / "pip.conf").write_text("".join(settings))
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    programs = install(tmp_path / "venv", "small")
+    [info] = programs.parent.glob("lib/python*/site-packages/small-*.dist-info")
+    assert (info.name, (info / "INSTALLER").read_text().strip()) == (
+        "small-2.0.dist-info",
+        installer,
+    )
+
+
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
     place = tmp_path / "an empty folder"

@@ -311,11 +311,11 @@ class GroupStep:
         self._heard.update(dict.fromkeys(nodes, self._job.world.now()))
 
     def excuse(self, stalled_s: float, silence_s: float) -> None:
-        """Discount a stall of this process; right after it no node is silent."""
+        """Discount a stall of this process."""
         now = self._job.world.now()
-        least = now - silence_s + ARRIVE_S if stalled_s > ARRIVE_S else 0.0
         self._heard = {
-            node: min(now, max(heard + stalled_s, least)) for node, heard in self._heard.items()
+            node: min(now, deferred(heard + silence_s, stalled_s, now) - silence_s)
+            for node, heard in self._heard.items()
         }
 
     def silent(self, nodes: Iterable[str], since: float) -> list[str]:
@@ -337,9 +337,7 @@ class NodeDeadline:
     def is_over(self) -> bool:
         """Call it after each `next_check`."""
         now = self._clock()
-        self._at += (stalled := stalled_s(self._check, now))
-        if stalled > ARRIVE_S:
-            self._at = max(self._at, now + ARRIVE_S)
+        self._at = deferred(self._at, stalled_s(self._check, now), now)
         self._check = max(self._check, now)
         return now >= self._at
 
@@ -357,6 +355,12 @@ def stalled_s(until: float, now: float) -> float:
     """Return how long this process stalled if it meant to resume at `until`."""
     late_s = now - until
     return late_s if late_s > 1 else 0.0
+
+
+def deferred(deadline: float, stalled_s: float, now: float) -> float:
+    """Return a node's deadline without a stall of this process."""
+    deadline += stalled_s
+    return max(deadline, now + ARRIVE_S) if stalled_s > ARRIVE_S else deadline
 
 
 def _shown(line: bytes) -> str:
