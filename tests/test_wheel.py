@@ -96,7 +96,7 @@ def small_package(folder: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting, installer",
+    ("setting", "installer"),
     [("timeout = 20", "uv"), ("proxy =", "pip")],
 )
 def test_a_package_is_installed_as_the_settings_of_pip_say(
