@@ -115,6 +115,8 @@ def _judge_awaited(
         return _judge_queued(known)
     if not asked.settled:
         return _judge_unsettled(files, asked)
+    if files.has_every_run:  # its job's state is lost
+        return "complete", ""
     if asked.cancelled_ms:
         return "cancelled", "cancelled before it started"
     if why := _unseen(files, asked):

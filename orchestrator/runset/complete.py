@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from orchestrator.errors import SchedulerError
 from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.onnode.kernel.files import make_below
 from orchestrator.onnode.kernel.records import RunRecord, read
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.set import ledger
@@ -48,6 +49,7 @@ def settle_complete_set(
             restore(folder)
             _remove_ledger_lock(folder)
             _close_jobs(folder, note)
+            _restore_links(folder)
         finally:
             lease.release()
     except HeldError as held:
@@ -60,16 +62,13 @@ def settle_complete_set(
 
 
 def restore(folder: Folder) -> None:
-    """Write lost states of attempts as the ledger has them, and lost links, in a complete set.
-    Nothing new is recorded. Raises OSError, FolderError."""
+    """Write lost states of attempts as the ledger has them. Raises OSError, FolderError."""
     folder.check_mine()
     sweep(folder.layout, folder.world)
     settling = Settling(folder)
     for run in range(1, folder.record.nexp + 1):
         for attempt in folder.attempts(run):
             _restore(folder, settling, run, attempt)
-        if folder.files.exists(folder.layout.result(run)):
-            folder.link(run)
 
 
 def _restore(folder: Folder, settling: Settling, run: int, attempt: int) -> None:
@@ -88,6 +87,14 @@ def _restore(folder: Folder, settling: Settling, run: int, attempt: int) -> None
         folder.write(ended, path)
 
 
+def _restore_links(folder: Folder) -> None:
+    folder.check_mine()
+    make_below(folder.layout.root, folder.layout.results, folder.files)
+    for run in range(1, folder.record.nexp + 1):
+        if folder.files.exists(folder.layout.result(run)):
+            folder.link(run)
+
+
 def _remove_ledger_lock(folder: Folder) -> None:
     """Remove the ledger's lock if its writer is dead. Raises OSError."""
     path = folder.layout.root / ledger.LOCK
@@ -100,13 +107,13 @@ def _remove_ledger_lock(folder: Folder) -> None:
 
 
 def _close_jobs(folder: Folder, note: Callable[[str], object]) -> None:
-    """Close the records of dead jobs; the last job has completed the set. Raises FolderError,
-    OSError."""
+    """Close the records of dead jobs; the last job has completed the set, unless its record is
+    lost. Raises FolderError, OSError."""
     layout, evidence = folder.layout, SetEvidence(folder.layout.root)
     names = set(folder.files.names(layout.jobs)) if evidence.jobs else set()
     for job in evidence.jobs:
         closed = job
-        if job is evidence.job and job.state != "complete":
+        if job is evidence.job and job.state != "complete" and not evidence.awaited:
             note(f"note: all runs are done; job {job.job_id} is recorded as complete")
             warnings = [*job.warnings, *filter(None, [job.reason])]
             ended_ms = job.ended_ms or last_seen_ms(folder, job)

@@ -43,7 +43,8 @@ def check_removable(run_set: RunSet, *, force: bool = False) -> None:
 
 def _has_results(evidence: SetEvidence, nexp: int) -> bool:
     """Return whether the set is complete with a done run."""
-    if evidence.job is None or evidence.job.state != "complete":
+    is_closed = evidence.job is not None and evidence.job.state == "complete"
+    if not (is_closed or evidence.has_every_run):
         return False
     runs = (evidence.run(run) for run in range(1, nexp + 1))
     return any(run is not None and run.done for run in runs)

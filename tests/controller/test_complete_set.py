@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from controller_parts import Cluster, write_set
@@ -80,11 +81,36 @@ def test_a_lost_link_to_a_result_is_made_again(abandoned: RunSet) -> None:
     assert link.resolve() == abandoned.layout.result(1)
 
 
+def test_a_lost_folder_of_links_is_made_again(abandoned: RunSet) -> None:
+    layout = abandoned.layout
+    rmtree(layout.results)
+    assert resume(abandoned) == ["note: all runs are done; job 7 is recorded as complete"]
+    assert [layout.result_link(run).resolve() for run in (1, 2)] == [*map(layout.result, (1, 2))]
+
+
+def test_links_that_cannot_be_made_do_not_keep_it_open(abandoned: RunSet) -> None:
+    layout = abandoned.layout
+    rmtree(layout.results)
+    layout.results.touch()
+    _, note = resume(abandoned)
+    assert note == f"note: {layout.results}: File exists; the set could not be settled"
+    assert judge(SetEvidence(layout.root), {})[0] == "complete"
+    assert read_lease(layout.loop_lock) is None
+
+
 def test_a_lost_state_of_its_job_does_not_make_it_cancelled(tmp_path: Path) -> None:
     """`cancel` was asked for in the job's last second, and what the job wrote at its end is lost."""
     asked = SubmissionRecord(number=1, job_name="orch-s", requested_ms=1, state="submitted")
     cancelled = replace(asked, job_id="7", cancelled_ms=2)
     root = write_set(tmp_path, "s", nexp=2, done=2, submission=cancelled)
+    assert judge(SetEvidence(root), {}) == ("complete", "", None)
+    # An earlier job has one.
+    earlier = replace(KILLED, state="time_limit", reason="the limit came", ended_ms=3)
+    write(earlier, root / "jobs/7.json")
+    write(replace(cancelled, number=2, job_id="8", requested_ms=4), root / "submissions/2.json")
+    assert judge(SetEvidence(root), {}) == ("complete", "", None)
+    resume(open_set(root))
+    assert read(JobRecord, root / "jobs/7.json") == earlier
     assert judge(SetEvidence(root), {}) == ("complete", "", None)
     root = write_set(tmp_path, "other", nexp=2, done=1, submission=cancelled)
     assert judge(SetEvidence(root), {})[:2] == ("cancelled", "cancelled before it started")

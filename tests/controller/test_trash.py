@@ -68,7 +68,10 @@ def test_text_says_how_to_get_it_back_and_it_does(cli: Commands, sets: Path) -> 
     assert len(list((sets / ".trash").iterdir())) == 2
 
 
-def test_a_complete_set_needs_force(cli: Commands, sets: Path) -> None:
+@pytest.mark.parametrize("state_is_lost", [False, True])
+def test_a_complete_set_needs_force(cli: Commands, sets: Path, state_is_lost: bool) -> None:
+    if state_is_lost:
+        next(sets.glob("*-aaaa/jobs/7.json")).unlink()
     assert cli("rm", "bbbb", "aaaa").code == ExitCode.SET_STATE
     assert "is complete" in cli.err and "rm --force" in cli.err
     assert listed(cli) == {"aaaa", "bbbb", "cccc"}, "none is moved if one is refused"

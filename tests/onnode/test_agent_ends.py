@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from agent_parts import Agent, Bench, bench
@@ -223,6 +224,18 @@ def test_unclaimed_files_are_kept(one: Bench) -> None:
     (scratch / "left").write_text("1")
     one.agent().hear("ready")
     assert (one.layout.node("n1") / "unclaimed-7-n1-1/files/n1/left").read_text() == "1"
+
+
+def test_a_late_agent_leaves_what_its_successor_has(one: Bench) -> None:
+    agent = one.agent()
+    agent.hear("ready")
+    (agent.channel / "hold_pid").write_text(f"{os.getpid()}\n")
+    file = one.layout.node("n1") / "scratch/log"
+    file.write_text("of the successor")
+    agent.input.close()
+    assert agent.end() == 0
+    assert file.exists() and agent.channel.exists()
+    rmtree(agent.channel)
 
 
 def test_check_says_and_ends_without_input(one: Bench) -> None:

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _shared, _volumes
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.agent.run import keep_files
+from orchestrator.onnode.agent.run import keep_files, keep_unclaimed
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program, read
 from orchestrator.onnode.kernel.settings_file import load
@@ -86,3 +86,34 @@ def test_what_a_run_left_is_moved_and_where_something_is_mounted_stays(
     assert os.listdir(first.results) == ["data_index"] and os.listdir(tmp_path / "kept") == ["nemo"]
     keep_files(first, tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+def test_what_cannot_be_moved_stays_and_is_said(
+    nodes: Nodes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = nodes()
+    for name in ("a", "b", "c"):
+        (Path(first.results) / name).mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "kept" / name / "there").mkdir(parents=True)
+    keep_files(first, tmp_path / "kept")
+    assert sorted(os.listdir(first.results)) == ["a", "b"]
+    assert (tmp_path / "kept/c").is_dir()
+    said = f"could not keep {first.results}/a: Directory not empty, and 1 other\n"
+    assert capfd.readouterr().err.endswith(said)
+
+
+def test_unclaimed_files_never_meet(nodes: Nodes) -> None:
+    first, _ = nodes()
+    for number in "123":
+        (Path(first.results) / "checkpoint").mkdir()
+        (Path(first.results) / "checkpoint/model").write_text(number)
+        (Path(first.results) / "metrics").write_text(number)
+        keep_unclaimed(first, "unclaimed-7")
+        assert os.listdir(first.results) == []
+    kept = [
+        first.folder / f"unclaimed-7{copy}/files/a/{name}"
+        for copy in ("", "-2", "-3")
+        for name in ("metrics", "checkpoint/model")
+    ]
+    assert [path.read_text() for path in kept] == [*"112233"]

@@ -49,7 +49,7 @@ from ..kernel.world import now_ms
 from .executor import Executor
 from .facts import FactReporter, write_hardware
 from .launch import RunRequest
-from .leftovers import close_channel, open_channel
+from .leftovers import close_channel, holds_channel, open_channel
 from .node import (
     HOST_NAME,
     HOST_S,
@@ -64,7 +64,7 @@ from .node import (
     say,
     this_node,
 )
-from .run import NO_CONTAINER, NodeRun, drop_caches, keep_files
+from .run import NO_CONTAINER, NodeRun, drop_caches, keep_unclaimed
 from .tuning import Tuning, missing
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class NodeAgent:
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             node.make_in_set(node.folder)
-        self._keep_unclaimed()
+        keep_unclaimed(node, self._unclaimed)
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
         if was_killed and self.has_engine:
@@ -283,10 +283,10 @@ class NodeAgent:
             self._await_word("use")
         return network
 
-    def _keep_unclaimed(self, before: str = "") -> None:
-        """Files of a killed agent, or of a run that ended without storage, fall to no other run."""
-        name = f"unclaimed-{self.name}{before}"
-        keep_files(self.node, self.node.folder / name / "files" / self.node.name)
+    @property
+    def _unclaimed(self) -> str:
+        """For files of a killed agent, or of a run that ended without storage."""
+        return f"unclaimed-{self.name}"
 
     def _make_results(self) -> None:
         """Make a folder for this user alone, or for any user of a container. Raises OSError."""
@@ -505,7 +505,7 @@ class NodeAgent:
             self.waiting.wait(lambda: old.over or self.executor.gone)
             if self.executor.gone:
                 return
-        self._keep_unclaimed(f"-{request.id}")
+        keep_unclaimed(node, f"{self._unclaimed}-{request.id}")
         cache = self.scratch.look() if self.scratch else {}
         run = self.run = NodeRun(
             node, self.waiting, self.tuning, self.executor, request, self._content(), cache
@@ -543,8 +543,7 @@ class NodeAgent:
             self.executor.close,
             self._end_scratch,
             self._close_results,
-            self._keep_unclaimed,
-            lambda: close_channel(self.node),
+            self._close_channel,
         )
         for part in parts:
             try:
@@ -576,6 +575,12 @@ class NodeAgent:
     def _close_results(self) -> None:
         if self.node.settings.results == "shared" and self.has_engine:
             close_hidden(self.node.shared_results)
+
+    def _close_channel(self) -> None:
+        """A later agent of the job may have taken it."""
+        if holds_channel(self.node):
+            keep_unclaimed(self.node, self._unclaimed)
+            close_channel(self.node)
 
     def _put_back(self) -> None:
         if problem := self.tuning.revert():

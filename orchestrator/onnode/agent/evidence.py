@@ -47,7 +47,7 @@ count=0
 for one in "$1"*; do
   [ -f "$one" ] && [ "$count" -lt 16 ] || continue
   count=$((count + 1))
-  mkdir -p "$3" && head -c 8388608 "$one" >"$3/${one##*/}"
+  { [ -d "$3" ] || mkdir "$3"; } && head -c 8388608 "$one" >"$3/${one##*/}"
 done
 echo "files: $count"
 """

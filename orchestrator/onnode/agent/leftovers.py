@@ -50,9 +50,13 @@ def open_channel(node: Node) -> bool:
     return was_killed
 
 
+def holds_channel(node: Node) -> bool:
+    return first_line(f"{node.channel}/hold_pid").split()[:1] == [str(os.getpid())]
+
+
 def close_channel(node: Node) -> None:
     """Raises OSError."""
-    if first_line(f"{node.channel}/hold_pid").split()[:1] == [str(os.getpid())]:
+    if holds_channel(node):
         remove_folder(node.channel, held=True)
 
 

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from ..kernel.events import Pulse, number
+from ..kernel.plural import count
 from ..kernel.records import NodeRunRecord, write
 from ..kernel.settings import Settings
 from ..kernel.system import lines
@@ -270,18 +271,47 @@ def _droppable(node: Node) -> int:
 
 def keep_files(node: Node, folder: os.PathLike[str]) -> None:
     """Move a run's files in /results to `folder`."""
+    if names := _files(node):
+        _keep(node, names, folder)
+
+
+def keep_unclaimed(node: Node, name: str) -> None:
+    """Move files in /results to a new folder of the node."""
+    if names := _files(node):
+        folder, taken = node.folder / name, 1
+        while os.path.lexists(folder):
+            taken += 1
+            folder = node.folder / f"{name}-{taken}"
+        _keep(node, names, folder / "files" / node.name)
+
+
+def _files(node: Node) -> list[str]:
     try:
-        names = set(os.listdir(node.results)) - _mounted(node.settings)
-        if names:
-            node.make_in_set(folder)
-            if node.settings.engine != "none":
-                keep_from_others(os.fspath(folder))
-        for name in names:
-            _move(os.path.join(node.results, name), os.path.join(folder, name))
+        return sorted(set(os.listdir(node.results)) - _mounted(node.settings))
+    except FileNotFoundError:  # nothing ran here yet
+        return []
     except OSError as error:
-        if error.errno == errno.ENOENT and error.filename == node.results:
-            return  # nothing ran here yet
-        node.log(f"could not keep {error.filename or 'the files of /results'}: {error.strerror}")
+        node.log(f"could not keep the files of {node.results}: {error.strerror}")
+        return []
+
+
+def _keep(node: Node, names: list[str], folder: os.PathLike[str]) -> None:
+    failed = list[OSError]()
+    try:
+        node.make_in_set(folder)
+        if node.settings.engine != "none":
+            keep_from_others(os.fspath(folder))
+    except OSError as error:
+        failed, names = [error], []
+    for name in names:
+        try:
+            _move(os.path.join(node.results, name), os.path.join(folder, name))
+        except OSError as error:
+            failed.append(error)
+    if failed:
+        first = failed[0]
+        others = f", and {count(len(failed) - 1, 'other')}" if len(failed) > 1 else ""
+        node.log(f"could not keep {first.filename or node.results}: {first.strerror}{others}")
 
 
 def _mounted(settings: Settings) -> set[str]:

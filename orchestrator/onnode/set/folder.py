@@ -201,7 +201,8 @@ class Folder:
         """Link a run's result from results/. Raises OSError."""
         link = self.layout.result_link(run)
         if not self.files.has_name(link):
-            self.files.point(link, f"../runs/{run}/result_{run}.txt")
+            with suppress(FileExistsError):  # a file server's answer to a question asked twice
+                self.files.point(link, f"../runs/{run}/result_{run}.txt")
 
     # ---- the records ----
 
