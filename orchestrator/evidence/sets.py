@@ -139,11 +139,9 @@ class SetEvidence:
 
     @property
     def _needs_no_job(self) -> bool:
-        """Return whether all runs are done, and a job closed the set or lost its state. A job
-        submitted meanwhile, after the scheduler gave up the job's host, has nothing to do."""
-        if self.job is not None and self.job.state != "complete":
-            return False
-        return self.has_every_run
+        """Return whether all runs are done, and no job works on the set. A job submitted meanwhile,
+        after the scheduler gave up the job's host, has nothing to do."""
+        return (self.job is None or self.job.final) and self.has_every_run
 
     @property
     def has_every_run(self) -> bool:

@@ -72,13 +72,13 @@ def judge(
         state, reason = _judge_awaited(files, submission, known)
         last = _last_words(files, submission.job_id) if state == "lost" else ""
         return state, reason + last, known
-    if job is not None and job.final:
+    if job is not None and job.final and (job.state == "complete" or not files.has_every_run):
         return job.state, job.reason, None
-    if job is not None:
+    if job is not None and not job.final:
         if jobs is None:
             return job.state, _SILENT if asked else job.reason, None
         return *_judge_working(files, job, known, jobs), known
-    if files.has_every_run:  # its job's state is lost
+    if files.has_every_run:  # the last job was stopped as it ended, or its state is lost
         return "complete", "", None
     if submission is None:
         return "new", "", None
@@ -115,8 +115,6 @@ def _judge_awaited(
         return _judge_queued(known)
     if not asked.settled:
         return _judge_unsettled(files, asked)
-    if files.has_every_run:  # its job's state is lost
-        return "complete", ""
     if asked.cancelled_ms:
         return "cancelled", "cancelled before it started"
     if why := _unseen(files, asked):

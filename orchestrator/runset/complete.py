@@ -107,17 +107,16 @@ def _remove_ledger_lock(folder: Folder) -> None:
 
 
 def _close_jobs(folder: Folder, note: Callable[[str], object]) -> None:
-    """Close the records of dead jobs; the last job has completed the set, unless its record is
-    lost. Raises FolderError, OSError."""
+    """Close the records of dead jobs; the last job has completed the set. Raises FolderError,
+    OSError."""
     layout, evidence = folder.layout, SetEvidence(folder.layout.root)
     names = set(folder.files.names(layout.jobs)) if evidence.jobs else set()
     for job in evidence.jobs:
         closed = job
-        if job is evidence.job and job.state != "complete" and not evidence.awaited:
+        if job is evidence.job and not job.final:
             note(f"note: all runs are done; job {job.job_id} is recorded as complete")
-            warnings = [*job.warnings, *filter(None, [job.reason])]
             ended_ms = job.ended_ms or last_seen_ms(folder, job)
-            closed = replace(job, state="complete", reason="", warnings=warnings, ended_ms=ended_ms)
+            closed = replace(job, state="complete", reason="", ended_ms=ended_ms)
         elif not job.ended_ms:
             closed = as_failed(folder, job)
         if closed != job and f"{job.job_id}.json" in names:  # an id may name another folder

@@ -146,15 +146,12 @@ def test_a_command_that_lost_it_meanwhile_writes_nothing(
     assert abandoned.layout.loop_lock.read_text() == "another job's"
 
 
-@pytest.mark.parametrize("state", ["running", "paused"])
-def test_the_last_job_by_submission_has_completed_it(abandoned: RunSet, state: str) -> None:
-    """The clock of an earlier job's host was a day ahead; the last one was killed, or lost its storage when it was restarted."""
+def test_the_last_job_by_submission_has_completed_it(abandoned: RunSet) -> None:
+    """The clock of an earlier job's host was a day ahead; the last one was killed."""
     layout, day_ms = abandoned.layout, 86_400_000
     first = replace(KILLED, state="time_limit", reason="the limit came", started_ms=day_ms)
     first = replace(first, ended_ms=day_ms + 1)
-    last = JobRecord(job_id="8", state=state, started_ms=1)
-    if state == "paused":
-        last = replace(last, reason="no room", ended_ms=70_000)
+    last = JobRecord(job_id="8", state="running", started_ms=1)
     for number, job in enumerate((first, last), 1):
         write(job, layout.job(job.job_id))
         asked = SubmissionRecord(number=number, state="submitted", job_id=job.job_id)
@@ -164,11 +161,24 @@ def test_the_last_job_by_submission_has_completed_it(abandoned: RunSet, state: s
         os.utime(layout.events(group), (time_s, time_s))
     assert resume(abandoned) == ["note: all runs are done; job 8 is recorded as complete"]
     assert read(JobRecord, layout.job("7")) == first
-    closed = read(JobRecord, layout.job("8"))
-    assert isinstance(closed, JobRecord) and closed.state == "complete"
-    assert closed.warnings == ([last.reason] if last.reason else [])
-    assert closed.ended_ms == (last.ended_ms or 20_000)
+    assert read(JobRecord, layout.job("8")) == replace(last, state="complete", ended_ms=20_000)
     assert judge(SetEvidence(layout.root), {})[0] == "complete"
+
+
+@pytest.mark.parametrize("state", ["paused", "time_limit", "cancelled", "failed"])
+def test_a_set_whose_last_job_was_stopped_after_its_last_run_is_complete(
+    abandoned: RunSet, state: str
+) -> None:
+    """As by storage that failed when the job was restarted."""
+    layout = abandoned.layout
+    job = replace(KILLED, state=state, reason="no room", ended_ms=70_000)
+    write(job, layout.job("7"))
+    assert judge(SetEvidence(layout.root), {}) == ("complete", "", None)
+    assert resume(abandoned) == []
+    assert read(JobRecord, layout.job("7")) == job
+    layout.result(2).unlink()
+    layout.run_state(2).unlink()
+    assert judge(SetEvidence(layout.root), {})[:2] == (state, "no room")
 
 
 @pytest.mark.parametrize(

@@ -530,8 +530,8 @@ DEFECTS = [
         "a complete set whose job's state was lost was shown as lost or cancelled, also after `resume`",
         "found by `make faults`, after 684b765",
         SETS,
-        '        if self.job is not None and self.job.state != "complete":\n',
-        '        if self.job is None or self.job.state != "complete":\n',
+        "        return (self.job is None or self.job.final) and self.has_every_run\n",
+        "        return self.job is not None and self.job.final and self.has_every_run\n",
     ),
     one(
         "temporary-files-stay",
