@@ -13,7 +13,7 @@
 # Exit status: 0 every node was tested and is fit (warnings included), 1 one is not, 2 wrong words, 3 it could not run.
 # Every check has a limit of PREFLIGHT_CHECK_S seconds; rules and remedies: docs/preflight.md.
 set -uo pipefail
-BUNDLE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+BUNDLE=$(CDPATH='' cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 case ${1:-} in
   -h | --help) sed -n '2,/^set /{/^# \{0,1\}/!d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac

@@ -18,6 +18,7 @@ TUNE_ROOT=${TUNE_ROOT//%a/$tune_address}
 TUNE_STATE=${ORCH_TUNABLES_STATE:-/run/orchestrator-tunables}
 TUNE_STATE=${TUNE_STATE//%a/$tune_address}
 LEASE_S=${ORCH_LEASE_S:-15}
+SEPARATOR=$'\x1f' # unlike tabs, two of them have an empty cell between them
 
 # ---- looking -------------------------------------------------------------------------------------------------------
 
@@ -26,6 +27,8 @@ read_value() {
   KNOB_VALUE=""
   # `read` instead of $(<...): no process per file.
   { IFS= read -r KNOB_VALUE <"$1" || [[ -n $KNOB_VALUE ]]; } 2>/dev/null || return 1
+  # Tabs separate the journal's cells; the kernel takes either.
+  KNOB_VALUE=${KNOB_VALUE//$'\t'/ }
   if [[ $KNOB_VALUE == *\[*\]* ]]; then
     KNOB_VALUE=${KNOB_VALUE#*\[}
     KNOB_VALUE=${KNOB_VALUE%%\]*}
@@ -65,7 +68,7 @@ look() {
 }
 
 look_at_files() { # INDEX |WANTED|
-  local file value last="" status=0
+  local file value last=$'\n' status=0
   ((KNOB_COUNT[$1] > 0)) || return 2
   # The hot loop: two files per processor. read_value's work is done here, without a call and a redirection per file.
   for file in "${KNOB_FILES[@]:KNOB_FIRST[$1]:KNOB_COUNT[$1]}"; do
@@ -74,6 +77,7 @@ look_at_files() { # INDEX |WANTED|
     # Hundreds of equal values are the rule.
     [[ $value != "$last" ]] || continue
     last=$value
+    value=${value//$'\t'/ }
     if [[ $value == *\[*\]* ]]; then
       value=${value#*\[}
       value=${value%%\]*}
@@ -331,7 +335,7 @@ drop_stale_journal() {
   local line kind target before
   ((${#OWNERS[@]} == 0 && ${#JOURNAL[@]} > 0)) || return 0
   for line in "${JOURNAL[@]}"; do
-    IFS=$'\t' read -r kind _ target before _ <<<"$line"
+    IFS=$SEPARATOR read -r kind _ target before _ <<<"${line//$'\t'/$SEPARATOR}"
     found_at "$kind" "$target"
     [[ $KNOB_VALUE == "$before" ]] || return 0
   done
@@ -344,7 +348,7 @@ remember() {
   local i file line new="" boot="" target
   local -A known=()
   for line in "${JOURNAL[@]}"; do
-    IFS=$'\t' read -r _ _ target _ <<<"$line"
+    IFS=$SEPARATOR read -r _ _ target _ <<<"${line//$'\t'/$SEPARATOR}"
     known[$target]=$line
   done
   for i in "${!KNOB_NAME[@]}"; do
@@ -415,7 +419,7 @@ foreign_claim() {
   local line name wanted
   ((${#OWNERS[@]} > 0)) || return 1
   for line in "${JOURNAL[@]}"; do
-    IFS=$'\t' read -r _ name _ _ wanted <<<"$line"
+    IFS=$SEPARATOR read -r _ name _ _ wanted <<<"${line//$'\t'/$SEPARATOR}"
     [[ $name != "${KNOB_NAME[$1]}" || $wanted == "${KNOB_WANTED[$1]}" ]] || return 0
   done
   return 1
@@ -427,7 +431,9 @@ set_knob() { # INDEX
   before=${KNOB_FOUND:--}
   if [[ ${KNOB_MODE[$1]} == set ]] && ! foreign_claim "$1"; then
     if ((KNOB_COUNT[$1] > 0)); then
-      for file in "${KNOB_FILES[@]:KNOB_FIRST[$1]:KNOB_COUNT[$1]}"; do write_target "${KNOB_KIND[$1]}" "$file" "${KNOB_WANTED[$1]}"; done
+      for file in "${KNOB_FILES[@]:KNOB_FIRST[$1]:KNOB_COUNT[$1]}"; do
+        read_value "$file" && write_target "${KNOB_KIND[$1]}" "$file" "${KNOB_WANTED[$1]}"
+      done
     elif [[ ${KNOB_KIND[$1]} == @(module|service) && $before != - ]]; then
       write_target "${KNOB_KIND[$1]}" "${KNOB_TARGET[$1]}" "${KNOB_WANTED[$1]}"
     fi
@@ -481,7 +487,7 @@ put_back() {
   local i kind knob target before wanted word failed="" boot=""
   read_journal
   for ((i = ${#JOURNAL[@]} - 1; i >= 0; i--)); do
-    IFS=$'\t' read -r kind knob target before wanted <<<"${JOURNAL[i]}"
+    IFS=$SEPARATOR read -r kind knob target before wanted <<<"${JOURNAL[i]//$'\t'/$SEPARATOR}"
     found_at "$kind" "$target"
     local found=$KNOB_VALUE
     write_target "$kind" "$target" "$before"
@@ -551,9 +557,10 @@ found_at() { # KIND TARGET: set KNOB_VALUE
 start_watchdog() {
   local pid start text
   { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null && start_of "$pid" && [[ $START == "$start" ]] && return 0
-  text=$(declare -p TUNE_STATE TUNE_ROOT LEASE_S; declare -f; printf 'orchestrator_tunables_watchdog\n')
-  if [[ -z $TUNE_ROOT && -d /run/systemd/system ]] && systemd-run --quiet --collect --unit="orchestrator-tunables-$$" \
-    bash -c "$text" </dev/null >/dev/null 2>&1; then
+  text=$(declare -p TUNE_STATE TUNE_ROOT LEASE_S SEPARATOR; declare -f; printf 'orchestrator_tunables_watchdog\n')
+  # systemd replaces variables in the words of a command, and `$$` by `$`.
+  if [[ -d $TUNE_ROOT/run/systemd/system ]] && systemd-run --quiet --collect --unit="orchestrator-tunables-$$" \
+    bash -c "${text//\$/\$\$}" </dev/null >/dev/null 2>&1; then
     return 0
   fi
   # Closed one by one: a pipe of the step that stays open here would keep the step from ending.
@@ -624,7 +631,7 @@ tune_status() {
     printf 'watchdog\t%s\n' "$pid"
   read_journal
   for line in "${JOURNAL[@]}"; do
-    IFS=$'\t' read -r kind knob target before wanted <<<"$line"
+    IFS=$SEPARATOR read -r kind knob target before wanted <<<"${line//$'\t'/$SEPARATOR}"
     found_at "$kind" "$target"
     printf 'remembered\t%s\t%s\t%s\t%s\n' "$knob" "$before" "$KNOB_VALUE" "$target"
   done

@@ -57,7 +57,8 @@ def remove(run_set: RunSet, *, force: bool = False, world: World = THIS) -> Remo
     root, files = run_set.layout.root, world.files
     evidence = SetEvidence(root)
     # A copy's jobs are the original's; a rehearsal or an unsubmitted set has no job.
-    jobless = run_set.record.rehearsed or not evidence.submission or evidence.copy_of
+    has_job = evidence.submission or evidence.jobs
+    jobless = run_set.record.rehearsed or not has_job or evidence.copy_of
     scheduler = None if jobless else open_scheduler(run_set.record.scheduler)
     cluster = scheduler.cluster() if scheduler else ""
     try:

@@ -8,8 +8,7 @@
 
 A job's state is Slurm's code, with the local scheduler too; `Job.account` has its meaning. Slurm's
 programs, variables and codes are named in the modules `slurm_*` here, in `advice` (commands for
-people), in `onnode/kernel/jobs.py` and `onnode/loop/slurm.py`, alone. Readers of sets use `kinds`
-and `reasons`.
+people), in `onnode/kernel/jobs.py` and `onnode/loop/slurm.py`, alone.
 """
 
 from __future__ import annotations

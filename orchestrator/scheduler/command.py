@@ -48,11 +48,11 @@ class Answer:
         )
 
 
-def last_lines(output: str) -> str:
+def last_lines(output: str, most: int = MOST_LINES) -> str:
     """Return the last lines on one line, without control characters."""
     lines = [_printable(line).strip() for line in output.splitlines()]
     different = list(dict.fromkeys(filter(None, lines)))
-    return "; ".join(different[-MOST_LINES:])[-MOST_CHARACTERS:]
+    return "; ".join(different[-most:])[-MOST_CHARACTERS:]
 
 
 def _printable(text: str) -> str:

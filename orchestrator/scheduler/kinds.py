@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-APPEARS_WITHIN_S = 120
-"""After this time without a trace of the job, an answering scheduler's "no such job" counts.
-slurmctld takes a request within MessageTimeout (10 s by default, 100 s at most) or drops it."""
+APPEARS_WITHIN_S = 210
+"""After this time without a trace of the job, an answering scheduler's "no such job" counts. sbatch
+may take SUBMIT_S; slurmctld takes a request within MessageTimeout (10 s by default, 100 s at
+most) or drops it."""
 
 
 class SchedulerKind(NamedTuple):

@@ -15,12 +15,21 @@ from orchestrator.errors import Fix, SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.events import number
 from orchestrator.onnode.kernel.jobs import comment
 from orchestrator.onnode.kernel.world import THIS, World
-from orchestrator.scheduler.command import KEPT_SLURM, Answer, ask, busy, refused, unknown
+from orchestrator.scheduler.command import (
+    KEPT_SLURM,
+    Answer,
+    ask,
+    busy,
+    last_lines,
+    refused,
+    unknown,
+)
 from orchestrator.scheduler.job import Job, JobRequest
 from orchestrator.scheduler.kinds import KINDS
 
 QUERY_S = 20.0
-SUBMIT_S = 60.0
+SUBMIT_S = 150.0
+"""sbatch retries for 120 s (sbatch.c, MAX_RETRIES)."""
 AFTER_KILL_S = 60.0
 """After a plain scancel, a job that takes longer is stuck (KillWait is 30 s by default)."""
 
@@ -152,7 +161,7 @@ class Slurm:
         job = self._job(job_id)
         if job is None or not job.alive:
             return True
-        if not job.waiting:
+        if not job.waiting and job.state != "SUSPENDED":  # takes no signal
             self._signal(["scancel", "--signal=TERM", "--batch", job_id])
             if self._over(job_id, grace_s):
                 return True
@@ -238,7 +247,8 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 
 
 def _not_taken(answer: Answer) -> SchedulerError:
-    if BUSY.search(answer.complaint):
+    # Of several tries.
+    if BUSY.search(last_lines(answer.stderr or answer.stdout, 1)):
         hint = "nothing was submitted; submit again later"
         return busy(answer, "Slurm takes no job now", hint=hint)
     if NO_ANSWER.search(answer.stderr) or answer.returncode < 0:
@@ -258,20 +268,19 @@ def _not_taken(answer: Answer) -> SchedulerError:
 
 def cluster_name(ask: Callable[..., Answer] = ask) -> str:
     """Return the cluster as in its jobs' SLURM_CLUSTER_NAME; "" without an answer."""
-    return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""), ask)
+    try:
+        return _cluster_name(os.environ.get("PATH", ""), os.environ.get("SLURM_CONF", ""), ask)
+    except SchedulerError:
+        return ""
 
 
 @lru_cache(maxsize=4)
 def _cluster_name(path: str, conf: str, ask: Callable[..., Answer]) -> str:
-    try:
-        answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
-    except SchedulerError:
-        return ""
-    match = (
-        re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE)
-        if answer.returncode == 0
-        else None
-    )
+    """Raises SchedulerError."""
+    answer = ask(["scontrol", "show", "config"], timeout_s=QUERY_S)
+    if answer.returncode != 0:
+        raise unknown(answer, "scontrol does not answer")
+    match = re.search(r"^ClusterName\s*=\s*(\S+)", answer.stdout, re.MULTILINE)
     return match[1] if match else ""
 
 
@@ -328,7 +337,7 @@ def parse_show(answer: Answer) -> list[Job]:
 
 
 def _shown(text: str, answer: Answer) -> Job:
-    names = re.match(r"JobId=(\d+)\S* (?:Array\S+ )*JobName=(.*?) UserId=", text, re.DOTALL)
+    names = re.match(r"JobId=(\d+)\S* (?:(?:Array|Het)\S+ )*JobName=(.*?) UserId=", text, re.DOTALL)
     state = re.search(r" JobState=(\w+)", text)
     # Twice: a job's name holds a line that looks like another job's.
     doubled = any(text.count(f" {key}=") != 1 for key in ("UserId", "JobState"))

@@ -53,9 +53,19 @@ def test_sbatch_prints_the_id(fake: Fake, tmp_path: Path, message: str, job_id: 
         'echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2; exit 1',
         'echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller" >&2; exit 1',
         'echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2; exit 1',
+        "printf 'sbatch: error: Slurm job queue full, retrying\\nsbatch: error: Socket timed out\\n' >&2; exit 1",
         "kill -9 $$",
     ],
-    ids=["empty", "words", "two ids", "socket", "no controller", "throttled", "killed"],
+    ids=[
+        "empty",
+        "words",
+        "two ids",
+        "socket",
+        "no controller",
+        "throttled",
+        "full, then socket",
+        "killed",
+    ],
 )
 def test_unclear_answers_are_unknown(fake: Fake, tmp_path: Path, body: str) -> None:
     fake("sbatch", body)
@@ -205,6 +215,7 @@ def test_every_end_has_a_cause_and_a_text() -> None:
         pytest.param("RUNNING", 5, "*", "--signal=TERM --batch 4\n", id="the batch script first"),
         pytest.param("RUNNING", 0.1, "4", "--signal=TERM --batch 4\n4\n", id="then by force"),
         pytest.param("PENDING", 60, "*", "4\n", id="a waiting job needs no grace"),
+        pytest.param("SUSPENDED", 60, "*", "4\n", id="a suspended job takes no signal"),
     ],
 )
 def test_cancel(

@@ -149,6 +149,29 @@ def test_without_hard_links_only_one_gets_it(path: Path, monkeypatch: pytest.Mon
     assert list(path.parent.iterdir()) == []
 
 
+def lost_reply(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The server makes each link, and the client gets an error: it asked twice, or gave up."""
+    link = os.link
+
+    def fails(source: PathLike, target: PathLike) -> None:
+        link(source, target)
+        raise OSError(number, os.strerror(number), target)
+
+    monkeypatch.setattr(os, "link", fails)
+
+
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO, errno.ETIMEDOUT])
+def test_a_link_whose_reply_is_lost_is_ones_own(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    lost_reply(monkeypatch, number)
+    with held(path) as lease:
+        assert lease.mine
+        with pytest.raises(HeldError), held(path):
+            pass
+    assert list(path.parent.iterdir()) == []
+
+
 def test_a_planted_link_is_not_followed(path: Path) -> None:
     victim = path.with_name("victim")
     victim.write_text("mine")

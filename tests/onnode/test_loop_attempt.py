@@ -11,6 +11,7 @@ import pytest
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.attempt_logs import read_logs
+from orchestrator.onnode.loop.set_job import SetJob
 
 RECORD = b':::MLLOG {"key": "run_start", "time_ms": 1, "metadata": {}}\n'
 
@@ -32,3 +33,11 @@ def test_a_run_has_started_by_a_record_alone(log: bytes, started: bool, tmp_path
     layout.node_log(3, 1, 1).write_bytes(log)
     job: Any = SimpleNamespace(layout=layout, world=THIS)
     assert read_logs(job, 3, 1, ("n0", "n1")).started == started
+
+
+def test_a_lost_file_of_the_environment_is_written_anew(tmp_path: Path) -> None:
+    job: Any = SetJob.__new__(SetJob)
+    job.layout, job.world, job._run_environment = Layout(tmp_path), THIS, b"A=1"
+    for _ in range(2):
+        assert job.run_environment() == b"A=1" == job.layout.environment.read_bytes()
+        job.layout.environment.unlink()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from policy_parts import unit
 
 from orchestrator.evidence.events import read_events
 from orchestrator.onnode.kernel.events import Event, EventLog, Pulse, parse_pong
+from orchestrator.onnode.kernel.files import Appender
+from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.attempt_reports import AttemptReports
 
 
@@ -139,3 +145,26 @@ def test_events_that_found_no_room_are_written_with_the_next(tmp_path: Path) -> 
     assert [(one.word, one.detail) for one in read_events(tmp_path / "events")] == [
         (word, "x" * 50) for word in ("first", "lost", "lost", "lost", "next", "last")
     ]
+
+
+def test_a_file_whose_handle_the_server_forgot_is_opened_anew(tmp_path: Path) -> None:
+    """As after its server was set up again: each later write to the open file fails, too."""
+    path, opened = tmp_path / "events", list[Appender]()
+
+    class Forgotten(Appender):
+        def write(self, content: bytes | bytearray) -> int:
+            if self is opened[0] and self.size():
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return super().write(content)
+
+    def appender(place: Path) -> Appender:
+        opened.append(Forgotten(place))
+        return opened[-1]
+
+    world: Any = SimpleNamespace(wall_ms=THIS.wall_ms, files=SimpleNamespace(appender=appender))
+    log = EventLog(path, world)
+    for word in ("first", "second", "third"):
+        log.append("loop", word)
+    log.close()
+    assert [event.word for event in read_events(path)] == ["first", "second", "third"]
+    assert len(opened) == 2

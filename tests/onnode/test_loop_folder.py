@@ -229,6 +229,31 @@ def test_an_attempt_whose_begin_is_repeated_is_on_record_once(folder: Folder) ->
     assert [entry.kind for entry in ledger.read(folder.layout.root)[0]].count("attempt") == 1
 
 
+def test_an_attempt_whose_folder_an_earlier_try_has_left_begins(folder: Folder) -> None:
+    state = RunRecord(run=1, attempt=1, state="running", seed=1, nodes=["n0", "n1"])
+    folder.layout.attempt(1, 1).mkdir(parents=True)
+    folder.begin(state)
+    with pytest.raises(FileExistsError):  # another job's
+        folder.begin(state)
+
+
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO])
+def test_a_result_whose_link_s_reply_is_lost_is_published(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    link = os.link
+
+    def fails(source: str, target: str) -> None:
+        link(source, target)
+        raise OSError(number, os.strerror(number), target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", fails)
+        attempt(folder, 1, 1, "success", "success")
+    assert folder.layout.result(1).read_bytes().endswith(b"attempt 1\n")
+    assert successor(folder).missing() == [2]
+
+
 def test_a_result_that_was_removed_is_published_again(folder: Folder) -> None:
     attempt(folder, 1, 1, "success", "success")
     result = folder.layout.result(1).read_bytes()

@@ -309,13 +309,35 @@ class Controller:
     """Answers of `sinfo` and `scontrol` for a job on three nodes."""
 
     def __init__(self, states: str, job: str) -> None:
-        self.states, self.job = states, job
+        self.states, self.job, self.asked = states, job, list[list[str]]()
 
     def ask(self, argv: list[str], seconds: float) -> tuple[int, str]:
         if argv[:3] == ["scontrol", "show", "hostnames"]:
             return 0, "\n".join({"n[1,3]": ["n1", "n3"]}[argv[3]])
+        self.asked.append(argv)
         text = self.states if argv[0] == "sinfo" else self.job
         return (0, text) if text else (1, "")
+
+
+def test_another_task_of_a_job_array_is_another_job() -> None:
+    tasks = [
+        f"JobId={job} ArrayJobId=7 ArrayTaskId={task} JobName=s JobState={state} Reason=None"
+        for job, task, state in ((7, 1, "RUNNING"), (8, 2, "CANCELLED"))
+    ]
+    world: Any = SimpleNamespace(ask=lambda *_, **__: (0, "n1"))
+    for job, ended in (("7", False), ("8", True)):
+        given = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": "n1"}
+        allocation = SlurmAllocation(given, world)
+        allocation.world = SimpleNamespace(ask=lambda *_, **__: (0, "\n".join(tasks)))  # type: ignore[assignment]
+        end = allocation.job_end()
+        assert end is not None and end.is_ended is ended
+
+
+def test_the_end_of_one_node_ends_no_other() -> None:
+    """Whatever WaitTime the site has."""
+    allocation = SlurmAllocation.__new__(SlurmAllocation)
+    [(argv, _)] = allocation.commands(NODES, ["true"])
+    assert {"--wait=0", "--kill-on-bad-exit=0", "--no-kill"} <= set(argv)
 
 
 RUNNING = "JobId=7 JobState=RUNNING Reason=None ReqNodeList=n[1-3] NodeList=n[1,3] BatchHost=n1"
@@ -333,6 +355,7 @@ def test_a_node_that_slurm_removed_from_the_job_stays_lost() -> None:
     assert allocation.lost(NODES) == {"n2": "removed from the job", "n3": "down*"}
     slurm.states = ""
     assert allocation.lost(NODES) is None
+    assert "--all" in slurm.asked[0], "its partition can be hidden"
 
 
 @pytest.mark.parametrize(

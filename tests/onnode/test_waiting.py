@@ -4,10 +4,36 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 
 import pytest
 
 from orchestrator.onnode.kernel.waiting import end_session
+
+WAITS = """
+import os, signal, sys
+from orchestrator.onnode.kernel.waiting import ReleaseRequested, Waiting
+for name in ("SIGHUP", "SIGINT"):
+    signal.signal(getattr(signal, name), signal.SIG_IGN if name == sys.argv[1] else signal.SIG_DFL)
+waiting = Waiting()
+for name in ("SIGHUP", "SIGINT"):
+    os.kill(os.getpid(), getattr(signal, name))
+    try:
+        waiting.wait(lambda: False, 0.1)
+        print(name, "ignored")
+    except ReleaseRequested:
+        print(name, "heard")
+        waiting.release_status = None
+"""
+
+
+@pytest.mark.parametrize("ignored", ["SIGHUP", "SIGINT"], ids=["nohup", "in a script's background"])
+def test_a_signal_that_was_ignored_from_the_start_stays_so(ignored: str) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-c", WAITS, ignored], capture_output=True, text=True, check=True
+    ).stdout
+    words = {name: "ignored" if name == ignored else "heard" for name in ("SIGHUP", "SIGINT")}
+    assert dict(line.split() for line in shown.splitlines()) == words
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["with its session", "before it has one"])

@@ -178,10 +178,12 @@ DEFECTS = [
                 (
                     "    try:\n"
                     "        files.link(source, target)\n"
-                    "    except FileExistsError:\n"
-                    "        return False\n"
-                    "    except OSError:  # without hard links: the next best exclusive operation\n"
-                    "        try:\n"
+                    "    except OSError as error:\n"
+                    "        if is_same(source, target, files):  # the server's reply was lost\n"
+                    "            return True\n"
+                    "        if isinstance(error, FileExistsError):\n"
+                    "            return False\n"
+                    "        try:  # without hard links: the next best exclusive operation\n"
                     "            files.create(target, files.read_bytes(source))\n"
                     "        except FileExistsError:\n"
                     "            return False\n"
@@ -299,10 +301,13 @@ DEFECTS = [
                     "        try:\n"
                     "            self.files.link(temporary, result)  # fails if it exists already\n"
                     "        except OSError as error:\n"
-                    "            if self.files.has_name(result):\n"
+                    "            if is_same(temporary, result, self.files):\n"
+                    "                pass  # the server's reply was lost\n"
+                    "            elif self.files.has_name(result):\n"
                     '                problem = f"{result} is there already; a published result is never replaced"\n'
                     "                raise FolderError(problem) from error\n"
-                    "            self.files.rename(temporary, result)  # a file system without hard links\n"
+                    "            else:\n"
+                    "                self.files.rename(temporary, result)  # a file system without hard links\n"
                 ),
                 "        self.files.rename(temporary, result)\n",
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -164,6 +165,31 @@ def test_a_watchdog_whose_flock_dies_tries_again(
     sleeper.wait()
     until(lambda: len(host.calls()) > called + 3)
     switch.unlink()
+    until(lambda: host.is_as_before and not watchdogs(host.state))
+
+
+SYSTEMD_RUN = """
+import os, re, subprocess, sys
+VARIABLE = r"\\$(?:\\$|[A-Za-z_]\\w*|\\{[^{}]*\\})"
+words = [one for one in sys.argv[1:] if not one.startswith("--")]
+words = [re.sub(VARIABLE, lambda found: "$" if found[0] == "$$" else "", one) for one in words]
+kept = {name: os.environ[name] for name in ("PATH",)}
+subprocess.Popen(words, env=kept, start_new_session=True, stdin=0, stdout=1, stderr=2)
+"""
+"""As systemd does, it starts a service in an environment of its own, with the variables in its command replaced."""
+
+
+def test_a_watchdog_that_systemd_starts(
+    host: Host, tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    (tmp_path / "systemd-run.py").write_text(SYSTEMD_RUN)
+    host.tool("systemd-run", f'exec {sys.executable} {tmp_path}/systemd-run.py "$@"')
+    (host.root / "run/systemd/system").mkdir(parents=True)
+    host.rows("apply", "job", ORCH_OWNER_PID=str(sleeper.pid))
+    until(lambda: host.status().watchdog)
+    assert any(call.startswith("systemd-run --quiet") for call in host.calls())
+    sleeper.kill()
+    sleeper.wait()
     until(lambda: host.is_as_before and not watchdogs(host.state))
 
 

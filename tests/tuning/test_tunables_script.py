@@ -86,6 +86,23 @@ def test_watch_answers_every_line(host: Host) -> None:
     host.rows("revert", "me")
 
 
+@pytest.mark.parametrize(
+    "before", ["4096\t131072\t6291456", "", "\t"], ids=["tabs", "empty", "a tab"]
+)
+def test_a_value_is_put_back_whole(tmp_path: Path, before: str) -> None:
+    """As net.ipv4.tcp_rmem's, or that of a file that has nothing to say."""
+    wanted = "4096 87380 16777216"
+    setting = of_kind("file", "/proc/a", wanted)
+    host = host_with(tmp_path / "host", setting, files={"proc/a": f"{before}\n"})
+    assert host.rows("verify", status=1)["knob"].result == "failed"
+    assert host.rows("apply", "job")["knob"].after == wanted == host.read("proc/a")
+    (host.root / "proc/a").write_text(wanted.replace(" ", "\t") + "\n")  # as the kernel writes it
+    assert host.rows("verify")["knob"].result == "ok"
+    host.rows("revert", "job")
+    assert (host.root / "proc/a").read_text() == before.replace("\t", " ") + "\n"
+    assert not host.state.exists()
+
+
 def test_apply_twice_remembers_the_first_values(host: Host) -> None:
     host.rows("apply", "job-1")
     journal = (host.state / "journal").read_text()

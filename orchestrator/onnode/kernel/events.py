@@ -7,6 +7,7 @@ nodes are data: cut to size, without control characters, never evaluated.
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from contextlib import suppress
@@ -138,7 +139,8 @@ class EventLog:
     """Appends to an event file. A full disk stops nothing: the text is written later."""
 
     def __init__(self, path: PathLike, world: World = THIS) -> None:
-        self._wall_ms, self._file = world.wall_ms, world.files.appender(path)
+        self._wall_ms, self._files, self._path = world.wall_ms, world.files, path
+        self._file = self._files.appender(path)
         # A killed job's torn line must not swallow the next.
         self._rest = bytearray(b"\n" if self._file.size() else b"")
 
@@ -156,9 +158,19 @@ class EventLog:
             self._rest += f"{event.ms}\t{source}\t{word}\t{node}\t{text}\n".encode(
                 "utf-8", "replace"
             )
-        with suppress(OSError):
+        try:
             del self._rest[: self._file.write(self._rest)]
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # until opened anew
+                self._reopen()
         return event
+
+    def _reopen(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._file = self._files.appender(self._path)
+            self._rest[:0] = b"\n"
 
     def close(self) -> None:
         self._file.close()

@@ -243,15 +243,23 @@ def make_below(root: PathLike, path: PathLike, files: Files = HERE) -> None:
         files.make_folder(path, exist_ok=True)
 
 
+def is_same(first: PathLike, second: PathLike, files: Files) -> bool:
+    """For names in one folder. Raises OSError."""
+    states = files.state(first), files.state(second)
+    return None not in states and len({state.inode for state in states if state}) == 1
+
+
 def linked(source: PathLike, target: PathLike, files: Files) -> bool:
     """Create a complete `target` with the content of `source`; return False if it exists. Raises
     OSError."""
     try:
         files.link(source, target)
-    except FileExistsError:
-        return False
-    except OSError:  # without hard links: the next best exclusive operation
-        try:
+    except OSError as error:
+        if is_same(source, target, files):  # the server's reply was lost
+            return True
+        if isinstance(error, FileExistsError):
+            return False
+        try:  # without hard links: the next best exclusive operation
             files.create(target, files.read_bytes(source))
         except FileExistsError:
             return False

@@ -45,7 +45,7 @@ def read_with_time(path: PathLike, limit: int = MAX_BYTES) -> tuple[bytes, float
     """
     fd = open_fd(path)[0]
     try:
-        return os.read(fd, limit), os.fstat(fd).st_mtime
+        return _read(fd, limit), os.fstat(fd).st_mtime
     finally:
         os.close(fd)
 
@@ -60,9 +60,17 @@ def read_fd(path: PathLike, limit: int, fd: int, size: int) -> bytes:
     try:
         if size > limit:
             raise OSError(0, f"it has {size} bytes, and at most {limit} are read", os.fspath(path))
-        return os.read(fd, size)
+        return _read(fd, size)
     finally:
         os.close(fd)
+
+
+def _read(fd: int, size: int) -> bytes:
+    """A failing server gives the first pages; the next read raises."""
+    content = os.read(fd, size)
+    while len(content) < size and (more := os.read(fd, size - len(content))):
+        content += more
+    return content
 
 
 def parse(content: bytes) -> Any:

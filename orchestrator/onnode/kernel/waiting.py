@@ -20,6 +20,8 @@ NOT_DONE, CANNOT_START = 124, 127
 _MAX_OUTPUT = 1 << 20
 MAX_LINE = 1 << 20
 """Bytes."""
+_NOT_MEANT = signal.SIGHUP, signal.SIGINT
+"""If ignored from the start, as under nohup."""
 
 
 class ReleaseRequested(Exception):
@@ -64,6 +66,8 @@ class Waiting:
             os.set_blocking(fd, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
         for number in (*ENDS, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2):
+            if number in _NOT_MEANT and signal.getsignal(number) is signal.SIG_IGN:
+                continue
             signal.signal(number, lambda *_: None)  # the wake-up pipe has the number
         self.watch(self._wake, self.notice)
 

@@ -177,8 +177,7 @@ class Attempt:
 
     def _start_rows(self) -> list[tuple[str, str, str]]:
         """Raises OSError."""
-        environment = self._job.world.files.read_bytes(self._job.layout.environment)
-        sha = fingerprint(environment, self._job.unique)
+        sha = fingerprint(self._job.run_environment(), self._job.unique)
         rows = [("node", "field", "value"), ("*", "environment", sha)]
         rows += self._group.facts_now(self._ranks)
         for node in self._ranks:

@@ -101,6 +101,7 @@ class SetJob(BatchJob):
         """Also those that take no more runs (see `active`)."""
         self.unique: frozenset[str] = frozenset()
         """The runs' variables that differ per job."""
+        self._run_environment = b""
         self.ending = SetEnding(self.reactor, allocation, self._announce_end, self._record_end)
 
     @property
@@ -131,6 +132,7 @@ class SetJob(BatchJob):
         """Write the runs' environment. Raises SettingsError, OSError."""
         files, layout = self.world.files, self.layout
         text, self.unique = self.world.config(self.program, self.settings, self.folder.record.nexp)
+        self._run_environment = text
         records.replace(layout.environment, text, files=files)
         sha256 = self.take_environment(text)
         # Each job keeps its own, with its unique values.
@@ -145,6 +147,12 @@ class SetJob(BatchJob):
             "program": self.program.sha256,
         }
         self.folder.record_that(("job", entry))
+
+    def run_environment(self) -> bytes:
+        """Return it; write a lost file anew. Raises OSError."""
+        if not self.world.files.exists(self.layout.environment):
+            records.replace(self.layout.environment, self._run_environment, files=self.world.files)
+        return self._run_environment
 
     # ---- groups side by side ----
 

@@ -52,6 +52,7 @@ _FORGOTTEN = "FORGOTTEN"
 _FAILURES = ("NodeDown", "JobLaunchFailure")
 """Reasons of a job whose batch host failed."""
 _FIELDS = re.compile(r"\b(JobState|Reason|PreemptTime)=(\S{1,60})")
+_RECORDS = re.compile(r"(?m)^(?=JobId=)")
 _PRESENT_NODES = re.compile(r"\bJobState=RUNNING .*?\bNodeList=([\w.,\[\]-]+)")
 """Of a running job: a completing job shows the nodes where it still ends."""
 _NO_PYTHON = re.compile(
@@ -151,14 +152,15 @@ class SlurmAllocation(JobAllocation):
         """
         count = len(nodes)
         srun = ["srun", "--overlap", "--export=ALL", "--mpi=none", "--cpu-bind=none", "--quiet"]
-        srun += ["--kill-on-bad-exit=0", "--no-kill", "--label"]
+        srun += ["--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--label"]
         srun += [f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1"]
         srun.append(f"--nodelist={','.join(nodes)}")
         return [([*srun, *argv], {})]
 
     def lost(self, nodes: Sequence[str]) -> dict[str, str] | None:
         """A node set down leaves the job (--no-kill) for good, even if it is soon idle."""
-        argv = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(nodes)}", "--format=%N %T"]
+        argv = ["sinfo", "--all", "--noheader", "--Node", f"--nodes={','.join(nodes)}"]
+        argv.append("--format=%N %T")
         status, text = self.world.ask(argv, 20)
         rows = (line.split() for line in text.splitlines())
         states = {row[0]: row[1] for row in rows if len(row) == 2 and row[0] in nodes}
@@ -178,8 +180,14 @@ class SlurmAllocation(JobAllocation):
         """The running job's nodes; [] if unknown."""
         argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
         status, text = self.world.ask(argv, 20)
-        match = _PRESENT_NODES.search(text) if status == 0 else None
+        match = _PRESENT_NODES.search(self._own(text)) if status == 0 else None
         return self.names(match[1]) if match else []
+
+    def _own(self, shown: str) -> str:
+        """A job array's id names all its tasks."""
+        start = f"JobId={self.job_id} "
+        records = [text for text in _RECORDS.split(shown) if text.startswith(start)]
+        return records[0] if records else shown
 
     def is_here(self, node: str) -> bool:
         return node == self._here
@@ -198,7 +206,7 @@ class SlurmAllocation(JobAllocation):
     def job_end(self) -> JobEnd | None:
         argv = ["scontrol", "--oneliner", "show", "job", self.job_id]
         status, text = self.world.ask(argv, ANSWER_S, errors=True)
-        end = job_end(text if status >= 0 else "")
+        end = job_end(self._own(text) if status >= 0 else "")
         # A Slurm in trouble may answer with nothing, and exit code 0.
         return end if end.text or (status == 0 and text.strip()) else None
 

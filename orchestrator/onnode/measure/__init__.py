@@ -13,6 +13,6 @@ Members are in rank order. Answers are lines of JSON on its output; STATE is ok 
     ["deep-ready", GPUS, RCCL_TESTS, ADDRESS, PORT, NOTE]
     ["deep", ID, STATE, WAY, BYTES, MICROSECONDS, MBPS, WRONG, PORT, NOTE]
 
-Each way has processes (`python3 measure WAY INDEX FD`) that stay between requests, as importing
-torch takes longer than measuring, until a failure.
+Each way has processes (`python3 measure WAY INDEX FD`) that stay between requests: importing torch
+takes longer than measuring.
 """

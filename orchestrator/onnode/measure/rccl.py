@@ -4,12 +4,12 @@ all_reduce_perf of rccl-tests.
 Tables of rccl-tests (or nccl-tests) since 2019 differ in columns and units, but all name their
 columns:
 
-    #  bytes  N  type  op  time  algbw  busbw  res  time  algbw  busbw  res
-    #  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error
-    #  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong
+    #  bytes  N  type  op  time  algbw  busbw  res ...
+    #  size  count  type  redop  time  algbw  busbw  error ...
+    #  size  count  type  redop  root  time  algbw  busbw  #wrong ...
 
-The first has times in ms, `error` is a deviation and no count, `#wrong` a count or N/A. The time is
-computed from size and algorithm bandwidth. Lines may begin with mpirun's `[1,0]<stdout>:`.
+The first has times in ms, `error` is a deviation, `#wrong` a count or N/A. Lines may begin with
+mpirun's `[1,0]<stdout>:`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from shlex import quote
 from typing import Protocol
 
 from ..kernel import records
-from ..kernel.files import Files, is_temporary, raise_if_away
+from ..kernel.files import Files, is_same, is_temporary, raise_if_away
 from ..kernel.layout import Layout
 from ..kernel.program import Program, walk
 from ..kernel.records import RunRecord, SetRecord, StateFile
@@ -134,7 +134,12 @@ class Folder:
     def begin(self, state: RunRecord) -> None:
         """Create a running attempt's folder. Raises FolderError, OSError."""
         self.check_mine()
-        self.files.make_folder(self.layout.attempt(state.run, state.attempt))
+        attempt = self.layout.attempt(state.run, state.attempt)
+        try:
+            self.files.make_folder(attempt)
+        except FileExistsError:
+            if self.files.names(attempt):  # not made by an earlier try
+                raise
         for path in self._states(state):
             self.write(state, path, sync=False)
         # If it fails after this line, it is tried again.
@@ -191,10 +196,13 @@ class Folder:
         try:
             self.files.link(temporary, result)  # fails if it exists already
         except OSError as error:
-            if self.files.has_name(result):
+            if is_same(temporary, result, self.files):
+                pass  # the server's reply was lost
+            elif self.files.has_name(result):
                 problem = f"{result} is there already; a published result is never replaced"
                 raise FolderError(problem) from error
-            self.files.rename(temporary, result)  # a file system without hard links
+            else:
+                self.files.rename(temporary, result)  # a file system without hard links
         self.files.sync_folder(result.parent)
 
     def link(self, run: int) -> None:
