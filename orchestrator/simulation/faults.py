@@ -419,8 +419,10 @@ def _ends(code: int, text: str) -> Happens:
 
 def _hangs(*, deaf: bool) -> Happens:
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-        for run in world.jobs.runs():
-            run.hang(deaf=deaf)
+        begun = {run.id for run in world.jobs.runs()}
+        for agent in world.jobs.every_agent():
+            if agent.run is not None and agent.run.id in begun:  # nodes follow at their start
+                agent.run.hang(deaf=deaf)
 
     return does
 

@@ -621,12 +621,15 @@ class Jobs:
             if other is not run and other.log.path.parent == run.log.path.parent:
                 other.stall()
 
+    def every_agent(self) -> list[Agent]:
+        """Node by node."""
+        return [agent for node in self.machines for agent in self.agents[node]]
+
     def runs(self) -> list[TrainingRun]:
         """Return running trainings, node by node."""
-        agents = (agent for node in self.machines for agent in self.agents[node])
         return [
             agent.run
-            for agent in agents
+            for agent in self.every_agent()
             if agent.run is not None and agent.run.begun and not agent.run.over
         ]
 

@@ -94,7 +94,7 @@ class TrainingRun:
         post, engine = agent.post, agent.post.process.engine
         path = post.layout.node_log(request.run, request.attempt, self.rank)
         self.log = RunLog(post.files, path, lambda: engine.now)
-        self.begun = self.stopped = self.over = False
+        self.begun = self.hangs = self.stopped = self.over = False
         self.deaf, self.doing = False, "rank 0: all_reduce (nccl)"
         """`deaf`: it ignores TERM. `doing`: in the evidence of a hang."""
         self.start_ms = self.end_ms = agent.wall_ms()
@@ -129,6 +129,8 @@ class TrainingRun:
         self.begun, self.start_ms = True, self.agent.wall_ms()
         self.log.restart()
         part = self.agent.training(self)
+        if self.hangs:
+            return
         for at, piece in part.lines:
             self._later(at, self._printing(piece))
         if part.seconds < NEVER:
@@ -144,7 +146,7 @@ class TrainingRun:
 
     def hang(self, *, deaf: bool) -> None:
         self.stall()
-        self.deaf = deaf
+        self.hangs, self.deaf = True, deaf
 
     def crash(self, code: int, text: str) -> None:
         self.stall()
