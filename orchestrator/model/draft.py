@@ -75,9 +75,9 @@ class _Layer:
 def draft_system(catalogue: Catalogue, outline: Outline) -> Draft:
     """Return a new descriptor, with the source of each value.
 
-    Values for the global batch come from a published system with the same GPU and batch, else from
-    the batch's reference convergence point; other variables from the same GPU's system with the
-    nearest number of nodes. Raises UsageError for invalid and unknown names.
+    Values for the global batch come from a published system with that GPU and batch, else from the
+    reference convergence point; others from the GPU's system with the nearest number of nodes.
+    Raises UsageError.
     """
     if not NAME.fullmatch(outline.name):
         raise UsageError(

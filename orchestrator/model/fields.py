@@ -24,6 +24,7 @@ OWN = "own"
 """The ruleset outside MLPerf: the workload's document has the rules."""
 
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
+_ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z_]\w*)=")
 
 # Sets depend on the job's name, output, shape and signal; a site cannot change them.
 _SBATCH_OWNED = (
@@ -168,17 +169,17 @@ def _variable(text: str) -> str:
 
 
 def _passed(text: str) -> str:
-    name, equals, _ = text.partition("=")
-    if equals:
+    """Parse a name; never quote other texts, which can be secrets."""
+    if not values.NAME.fullmatch(text):
         raise refuse(
-            f"{name} is followed by a value; give the name alone, its value comes from the "
-            "environment"
+            "must be the name of a variable alone (letters, digits and _); its value comes from "
+            "the environment"
         )
     return _variable(text)
 
 
 def _run_option(text: str) -> str:
-    """Parse an option of the engine's `run`; refuse those that tie a container to its job."""
+    """Refuse options that tie a container to its job."""
     _line(text)
     option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
     if not option:
@@ -266,6 +267,9 @@ def _listed(raw: object) -> object:
 
 
 def _sbatch(text: str) -> str:
+    # In --export.
+    for problem in filter(None, map(values.secret_problem, _ASSIGNED.findall(text))):
+        raise refuse(problem)
     _line(text)
     if text.startswith("#"):
         raise refuse(f"{text!r}: write the option alone, without #SBATCH")

@@ -87,7 +87,7 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
             if kind == "string_type" and isinstance(given, (bool, int, float))
             else ""
         )
-        return f"must be {_WANTED[kind]}, not {_given(given)}{quotes}"
+        return f"must be {_WANTED[kind]}, not {_given(kind, given)}{quotes}"
     if kind == "literal_error":
         accepted = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         return (
@@ -103,12 +103,11 @@ def _wrong_value(kind: str, context: dict[str, Any], given: Any, message: str) -
     return message
 
 
-def _given(given: Any) -> str:
-    return (
-        kind_of(given)
-        if given is None or isinstance(given, (list, dict))
-        else f"{kind_of(given)} ({_short(given)})"
-    )
+def _given(kind: str, given: Any) -> str:
+    # Text in place of `env` or `pass_env` can be a secret.
+    if given is None or isinstance(given, (list, dict)) or _WANTED[kind] in ("a list", "a mapping"):
+        return kind_of(given)
+    return f"{kind_of(given)} ({_short(given)})"
 
 
 def _short(given: Any) -> str:

@@ -346,6 +346,7 @@ def test_options_of_a_later_job(slurm: Fake, cli: Commands, sets: Path) -> None:
     [
         (["--sbatch=--nodes=4"], "--nodes is set by orchestrator itself"),
         (["--sbatch=comment"], "is not an sbatch option"),
+        (["--sbatch=--export=ALL,HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
         (["--test-only", "--dry-run"], "not allowed with"),
     ],
 )

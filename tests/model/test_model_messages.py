@@ -769,8 +769,55 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "pass_env: [HF_TOKEN=hf_secret]",
         14,
         "pass_env[0]",
-        "HF_TOKEN is followed by a value; give the name alone",
+        "must be the name of a variable alone",
     ),
+    "a value as pass_env": (
+        SITE,
+        "exclude: [node7]",
+        "pass_env: HF_TOKEN=hf_secret",
+        14,
+        "pass_env",
+        "must be a list, not text",
+    ),
+    "an address as the name of a webhook": (
+        SITE,
+        "exclude: [node7]",
+        "notify: {webhook: 'https://hooks.example/hf_secret'}",
+        14,
+        "notify.webhook",
+        "must be the name of a variable alone",
+    ),
+    "a variable as env": (
+        SITE,
+        "exclude: [node7]",
+        "env: HF_TOKEN=hf_secret",
+        14,
+        "env",
+        "must be a mapping, not text",
+    ),
+    "an address as site proxy": (
+        SITE,
+        "  engine: docker",
+        "  engine: docker\n  proxy: 'http://me:hf_secret@proxy.example:3128'",
+        11,
+        "container.proxy",
+        "must be a mapping, not text",
+    ),
+    **{
+        f"a secret in {option}": (
+            SITE,
+            '["--mem=0"]',
+            f"['{option}']",
+            13,
+            "sbatch[0]",
+            "HF_TOKEN looks like a secret",
+        )
+        for option in (
+            "--export=ALL,HF_TOKEN=hf_secret",
+            "--export HF_TOKEN=hf_secret",
+            "#SBATCH --export=X=1,HF_TOKEN=hf_secret",
+        )
+    },
     "workload without rounds at all": (
         WORKLOAD,
         WORKLOAD[WORKLOAD.index("rounds:") :],
