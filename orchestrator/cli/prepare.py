@@ -254,7 +254,9 @@ def _inspect(
     if not site.log_dir:
         return
     steps = [
-        StepCommand(step.name, step.run, plan.workdir(step), tuple(plan.binds(step).values()))
+        StepCommand(
+            step.name, step.run, plan.workdir(step), tuple(inside for _, inside in plan.binds(step))
+        )
         for step in due
     ]
     folder = site_log_dir(site).parent / "images"

@@ -189,8 +189,7 @@ def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
 
 
 def _lending_site(args: Namespace) -> Site | None:
-    """Return the site with the Slurm that lends the nodes, or None. Raises UsageError if --via
-    slurm is impossible."""
+    """Return the site whose Slurm lends the nodes, or None. Raises UsageError."""
     if args.via == "auto" and args.action == "apply":
         return None
     return _site_with_slurm(args)
@@ -254,10 +253,23 @@ def _root(args: Namespace) -> Root:
     if args.sudo_password_fd is not None:
         return Root(True, _password_from(args.sudo_password_fd))
     if args.ask_sudo_password:
-        from getpass import getpass
-
-        return Root(True, getpass("sudo password for the hosts: "))
+        return Root(True, _asked_password())
     return Root(args.sudo)
+
+
+def _asked_password() -> str:
+    import warnings
+    from getpass import GetPassWarning, getpass
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", GetPassWarning)  # it would show the password
+            return getpass("sudo password for the hosts: ")
+    except (GetPassWarning, EOFError) as error:
+        raise UsageError(
+            "--ask-sudo-password: no terminal gave a password",
+            hint="without a terminal: --sudo-password-fd N",
+        ) from error
 
 
 def _password_from(descriptor: int) -> str:
@@ -302,7 +314,7 @@ def _document(action: str, profile: TuningProfile, answers: list[HostAnswer]) ->
 
 
 def _print(action: str, profile: TuningProfile, answers: list[HostAnswer]) -> None:
-    """Print a table per equal result; hosts without a result last."""
+    """Hosts without a result come last."""
     from orchestrator.nodes.names import fold
 
     groups: dict[tuple[Cells, ...], list[HostAnswer]] = {}

@@ -62,11 +62,11 @@ class Plan:
     def mounts(self, step: StepPart) -> list[MountPart]:
         return step.mounts or self.part.mounts
 
-    def binds(self, step: StepPart) -> dict[str, str]:
-        return {
-            str(self.folders[mount.variable] / (mount.subpath or "")): mount.container
+    def binds(self, step: StepPart) -> list[tuple[str, str]]:
+        return [
+            (str(self.folders[mount.variable] / (mount.subpath or "")), mount.container)
             for mount in self.mounts(step)
-        }
+        ]
 
     def host_path(self, part: PathPart | CleanPart | OverwritePart) -> Path:
         return self.folders[part.variable] / part.path

@@ -75,7 +75,7 @@ class StepRunner:
         plan = self.plan
         api = self.client.api
         host = api.create_host_config(
-            binds=[f"{folder}:{inside}" for folder, inside in plan.binds(step).items()],
+            binds=[f"{folder}:{inside}" for folder, inside in plan.binds(step)],
             network_mode="host",
             ipc_mode="host",
             devices=[f"{device}:{device}:rwm" for device in present_devices(plan)],
@@ -182,7 +182,7 @@ def command_line(plan: Plan, step: StepPart, *, again: bool = False) -> str:
         *(f"--device={device}" for device in present_devices(plan)),
         *(f"--security-opt={option}" for option in plan.part.security_opt),
         *(f"--env={name}={value}" for name, value in plan.proxy.items()),
-        *(f"--volume={folder}:{inside}" for folder, inside in plan.binds(step).items()),
+        *(f"--volume={folder}:{inside}" for folder, inside in plan.binds(step)),
         f"--workdir={plan.workdir(step)}",
         "--entrypoint=bash",
         plan.image,

@@ -122,7 +122,7 @@ def _remove_empty(plan: Plan, reports: list[StepReport]) -> None:
 
 
 def _make_folders(plan: Plan) -> None:
-    mounted = [Path(folder) for step in plan.steps for folder in plan.binds(step)]
+    mounted = [Path(folder) for step in plan.steps for folder, _ in plan.binds(step)]
     for folder in dict.fromkeys((*plan.folders.values(), *mounted, plan.state_folder)):
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError, UsageError, did_you_mean
+from orchestrator.errors import (
+    DescriptorError,
+    SchedulerError,
+    SchedulerUnknown,
+    SetError,
+    UsageError,
+    did_you_mean,
+)
+from orchestrator.model.sites import site_of
+from orchestrator.model.source import Document, Problem
 from orchestrator.resources import user_path
 from orchestrator.scheduler import advice, slurm_site
 from orchestrator.scheduler.kinds import kind_of
@@ -61,8 +70,10 @@ def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft
     draft = SiteDraft()
     draft.put("kind", "site")
     data = given_folders(wishes.data)  # bad names first
+    name = wishes.name or "my-cluster"
+    check_values({"name": name, "data": data})
     partitions = _slurm(wishes)
-    draft.put("name", wishes.name or "my-cluster")
+    draft.put("name", name)
     draft.put("scheduler", "local" if partitions is None else "slurm")
     options = None if partitions is None else _partition(draft, partitions, wishes, ask)
     seen = _log_dir(draft, wishes, ask, progress, options)
@@ -77,6 +88,22 @@ def find(wishes: Wishes, ask: Ask, progress: Callable[[str], None]) -> SiteDraft
             f"no node was checked: {seen.problem}; its engine, GPUs and network are not known"
         )
     return draft
+
+
+def check_values(values: Mapping[str, Any]) -> None:
+    """Raise UsageError, with the options of wrong values."""
+    document = Document(Path("site"), {"log_dir": "/", **values})
+    try:
+        site_of(document, [])
+    except DescriptorError as error:
+        raise UsageError("\n".join(map(_with_option, document.problems))) from error
+
+
+def _with_option(problem: Problem) -> str:
+    key, _, below = problem.key.partition(".")
+    if key not in Wishes.__slots__:
+        return f"{problem.key}: {problem.text}"
+    return " ".join(filter(None, (f"--{key.replace('_', '-')}", below))) + f": {problem.text}"
 
 
 def _slurm(wishes: Wishes) -> list[Partition] | None:
@@ -199,11 +226,7 @@ def _log_dir(
     tries = [user_path(wishes.log_dir)] if wishes.log_dir else list(dict.fromkeys(places))
     peer, problems = _two(draft.values["partition"]) if options is not None else "", []
     for folder in tries:
-        if not folder.is_absolute():
-            raise UsageError(
-                f"log directory {folder}: not an absolute path",
-                hint=f"--log-dir {folder.absolute()}",
-            )
+        check_values({"log_dir": str(folder)})
         made = not folder.exists()
         place = "this host" if options is None else "a node"
         progress(f"checking whether {place} sees {folder}, and its hardware")

@@ -15,10 +15,9 @@ from orchestrator.errors import InputError, SetError, UsageError, is_full
 from orchestrator.model.part import DocumentPart
 from orchestrator.model.schema import descriptions, json_schema
 from orchestrator.model.site_documents import Site
-from orchestrator.model.sites import load_site
 from orchestrator.model.source import read
 from orchestrator.onnode.kernel.records import write_bytes
-from orchestrator.site.find import SiteDraft
+from orchestrator.site.find import SiteDraft, check_values
 from orchestrator.words import clean
 
 MODELINE = "# yaml-language-server: $schema={schema}"
@@ -43,7 +42,7 @@ Remarks = Mapping[str, Sequence[str]]
 def write_site(path: Path, draft: SiteDraft, *, short: bool = False) -> None:
     """Write `draft` to `path`, and STEM.schema.json next to it. `short`: without other keys.
 
-    Raises UsageError, DescriptorError, or SetError on a full disk; nothing is changed then.
+    Raises UsageError, or SetError on a full disk; nothing is changed then.
     """
     if not path.name or path.is_dir():
         raise UsageError(f"{path} is a folder", hint="name the file with -o FILE")
@@ -54,7 +53,7 @@ def write_site(path: Path, draft: SiteDraft, *, short: bool = False) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             write_bytes(trial, text.encode(), sync=False)
-            load_site(trial)
+            check_values(draft.values)
             _compare(path, read(trial).data, draft.values)
         finally:
             trial.unlink(missing_ok=True)

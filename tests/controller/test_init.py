@@ -240,14 +240,27 @@ def test_a_node_that_nobody_gives_leaves_a_file_that_says_so(
     ("arguments", "message"),
     [
         (["--partition", "gpx"], 'did you mean "gpu"?'),
-        (["--log-dir", "here"], "not an absolute path"),
+        (["--log-dir", "here"], "--log-dir: 'here' is not an absolute path"),
+        (["--log-dir", "{here}/a/../b"], "/a/../b' goes through '..'"),
+        (["--log-dir", "{here}/a\\b"], "holds a backslash"),
+        (["--name", "my site"], "--name: 'my site' is not a name"),
+        (["--account", "a\tb", "--log-dir", "{here}"], "--account: 'a\\tb' holds a line break"),
+        (["--data", "flux1=/a:b"], "--data flux1.DATADIR: '/a:b' holds a `:`"),
     ],
 )
 def test_wishes_that_cannot_be(
     cluster: Fake, cli: Commands, arguments: list[str], message: str
 ) -> None:
+    arguments = [argument.format(here=Path.cwd()) for argument in arguments]
     assert cli("init", "--yes", *arguments).code == ExitCode.BAD_INPUT
-    assert message in cli.err and os.listdir() == []
+    assert message in cli.err and ".trial" not in cli.err and os.listdir() == []
+
+
+def test_a_folder_with_a_name_that_slurm_cannot_take(cluster: Fake, cli: Commands) -> None:
+    Path("a\\b").mkdir()
+    os.chdir("a\\b")
+    assert cli("init", "--yes").code == ExitCode.BAD_INPUT
+    assert "--log-dir: " in cli.err and "holds a backslash" in cli.err and os.listdir() == []
 
 
 def test_who_is_not_root_is_told_what_the_sets_lack() -> None:

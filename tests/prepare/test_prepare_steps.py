@@ -79,6 +79,15 @@ def test_the_dry_run_prints_the_published_commands_and_changes_nothing(folders: 
     assert not folders.folder("").exists()
 
 
+def test_one_folder_of_two_variables_is_mounted_for_both(folders: Data) -> None:
+    place = folders.folder("gpt")
+    with folders.site.open("a") as site:
+        site.write(f"  gpt_oss_20b: {{DATADIR: {place}, MODELDIR: {place}}}\n")
+    text = folders.prepare("gpt_oss_20b", "--dry-run").stdout
+    for inside in ("data", "model"):
+        assert f"--volume={place}:/download/{inside} " in text
+
+
 STEP: dict[str, object] = {"name": "a", "what": "b", "run": "c"}
 
 

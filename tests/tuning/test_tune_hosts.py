@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import outputs
 import pytest
 from command_line import call, program
+from processes import captured
 from ssh_server import SSHD, Cut, SshServer, serving
 from tuning_parts import STUBBORN, TOP, Host, fill, snapshot
 
@@ -141,6 +143,15 @@ def test_the_sudo_password_is_only_for_sudo(host: Host, tmp_path: Path, asks: bo
     assert not trap.exists()
     wrong = tune(host.env(), "revert", "--sudo")
     assert ("incorrect password" in wrong.stderr) == asks
+
+
+def test_a_password_is_asked_for_on_a_terminal(host: Host) -> None:
+    argv = [sys.executable, "-m", "orchestrator", "tune", "apply", "--ask-sudo-password"]
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TOP)} | host.env()
+    answer = captured(["setsid", "--wait", *argv], env)
+    assert answer.returncode == 2 and "no terminal gave a password" in answer.stderr
+    assert "--sudo-password-fd" in answer.stderr and "Warning" not in answer.stderr
+    assert host.is_as_before
 
 
 def test_a_password_of_two_lines_is_refused() -> None:
