@@ -56,6 +56,10 @@ def run(args: Namespace) -> int:
             "name a folder for the bundle (-o DIR) or a set to compare it with (--diff SET)",
             hint="or --image-config FILE",
         )
+    if args.json and (args.output == "-" or args.image_config):
+        raise UsageError(
+            "--json reports a written bundle, or differences", hint="with -o DIR or --diff SET"
+        )
     entry = load_asked(args)
     if args.image_config:
         return _write_config(entry, Path(args.image_config))

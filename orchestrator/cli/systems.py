@@ -458,6 +458,11 @@ def _common_workload(catalogue: Catalogue, left: str, right: str) -> str:
 def _new(args: Namespace) -> ExitCode:
     from orchestrator.model.draft import Outline, draft_system
 
+    if args.json:
+        raise UsageError(
+            "systems new writes a descriptor, which is YAML; it takes no --json",
+            hint="orchestrator systems show NAME --json shows a descriptor as JSON",
+        )
     outline = Outline(
         args.name,
         args.accelerator,

@@ -128,6 +128,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_number(parser, "--parallel", "N", "hosts at a time (default: 32)", 32)
     add_option(parser, "--timeout", "S", "per host (default: 60)", type=seconds, default=60.0)
     add_site(parser)
+    parser.set_defaults(systems_dir=[])
     add_json(parser)
 
 
@@ -145,9 +146,9 @@ def run(args: Namespace) -> int:
             f"{args.action} takes no set", hint=f"hosts are named with --nodes {args.set}"
         )
     from orchestrator.tuning.hosts import tune_hosts
-    from orchestrator.tuning.profile import choose_profile, load_profile, profile_script
+    from orchestrator.tuning.profile import load_profile, profile_script
 
-    profile = load_profile(args.profile or choose_profile(args.workload, args.round))
+    profile = load_profile(args.profile or _chosen_profile(args))
     action = "revert-all" if args.action == "revert" and args.all_owners else args.action
     with _hosts(args) as (nodes, transport):
         work = tune_hosts(
@@ -172,6 +173,26 @@ def run(args: Namespace) -> int:
 
 
 # ---- arguments ----
+
+
+def _chosen_profile(args: Namespace) -> str:
+    """Raises UsageError for an unknown workload or round."""
+    from orchestrator.cli.finding import catalogue_of
+    from orchestrator.model.compose import round_order
+    from orchestrator.tuning.profile import choose_profile
+
+    if args.workload or args.round:
+        catalogue = catalogue_of(args)
+        workloads = (
+            [catalogue.workload(args.workload)[1]] if args.workload else catalogue.workloads()
+        )
+        rounds = {name for workload in workloads for name in workload.rounds}
+        if args.round and args.round not in rounds:
+            raise UsageError(
+                f"there is no round {args.round}{' of ' * bool(args.workload)}{args.workload}; "
+                f"there are: {', '.join(sorted(rounds, key=round_order))}"
+            )
+    return choose_profile(args.workload, args.round)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Check site files, systems, workloads, tuning profiles and other documents: every problem at once,
-with file, line and key. A folder stands for all documents in it, in its shared/ and in its
-workloads/, as --systems-dir takes it.
+with file, line and key. A folder stands for all documents in it, in its shared/, workloads/ and
+workloads/preparations/, as --systems-dir takes it.
 
 Without FILE, check the site file that other commands would take: --site FILE, $ORCHESTRATOR_SITE,
 ./site.yaml or ~/.config/orchestrator/site.yaml.
@@ -42,9 +42,10 @@ def run(args: Namespace) -> int:
     from orchestrator.tuning.profile import profile_problem
 
     problems: list[Any] = []
-    fine, others = [], _other_kinds(args.systems_dir)
+    fine = []
     given = [Path(name) for name in args.files] or [need_site(args.site)]
     known = catalogue_of(args, *(path for path in given if path.is_dir()))
+    others = _other_kinds(known.dirs)
     for file in (file for path in given for file in _files_of(path)):
         try:
             checked = validate_file(known, file, ruleset_problem, profile_problem, others)
@@ -88,7 +89,7 @@ def _files_of(path: Path) -> list[Path]:
         return [path]
     files = [
         file
-        for place in (".", "shared", "workloads")
+        for place in (".", "shared", "workloads", "workloads/preparations")
         for file in sorted((path / place).glob("*.yaml"))
     ]
     if not files:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from orchestrator.errors import UsageError, did_you_mean
 from orchestrator.model.catalogue import Catalogue
+from orchestrator.model.checks import check_system
 from orchestrator.model.compose import load_entry, newest, round_order
 from orchestrator.model.documents import System, SystemRound, WorkloadRound
 from orchestrator.model.fields import NAME
+from orchestrator.model.problems import validate
 from orchestrator.model.shared_documents import Accelerator
+from orchestrator.model.source import parsed
 
 _TEXT = """\
 # {title}. Every key, with its accepted values: docs/descriptors.md. Check it with
 #     orchestrator validate {of.name}.yaml
 kind: system
-name: {of.name}                # the file's name; a shape in it is that of nodes and GPUs
+name: {name}                # the file's name; a shape in it is that of nodes and GPUs
 title: {title_quoted}
 accelerator: {of.accelerator}              # of systems/shared/accelerators.yaml, or a mapping
 nodes: {of.nodes}
@@ -96,6 +100,7 @@ def draft_system(catalogue: Catalogue, outline: Outline) -> Draft:
     title = f"{outline.nodes} x {outline.gpus_per_node} {outline.accelerator}"
     text = _TEXT.format(
         of=outline,
+        name=json.dumps(outline.name),
         title=title,
         title_quoted=json.dumps(title),
         fabric=fabric,
@@ -104,7 +109,18 @@ def draft_system(catalogue: Catalogue, outline: Outline) -> Draft:
         note=json.dumps("; ".join(layer.note for layer in (schedule, others) if layer.note)),
         env="\n".join(_lines(schedule, others)) + "\n",
     )
+    _check(text, outline.name)
     return Draft(text, (schedule.note,) if schedule.stopgap else ())
+
+
+def _check(text: str, name: str) -> None:
+    document = parsed(Path(f"{name}.yaml"), text)
+    system = validate(document, System)
+    if system is not None:
+        check_system(document, system)
+    if document.problems:
+        problems = [f"{problem.key}: {problem.text}" for problem in document.problems]
+        raise UsageError("\n".join(problems))
 
 
 def _known(catalogue: Catalogue, kind: str, name: str) -> None:

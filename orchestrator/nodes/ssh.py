@@ -54,6 +54,20 @@ class _Files:
                 self._ssh_config = source.base_ssh_config
         return Config(ssh_config=self._ssh_config)
 
+    def check(self, file: str) -> None:
+        """Raise UsageError for an unusable configuration, before any node is blamed for it."""
+        from paramiko import SSHException
+
+        try:
+            config = self.config(file).base_ssh_config
+            ports = {config.lookup(host).get("port", "22") for host in config.get_hostnames()}
+        except (OSError, SSHException, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UsageError(f"--ssh-config {file}: {reason}") from error
+        for port in ports:
+            if not port.isdecimal():
+                raise UsageError(f"--ssh-config {file}: Port {port} is not a number")
+
     def known_hosts(self, paths: Sequence[Path], revoked: Path | None) -> KnownHosts:
         key = (*paths, revoked)
         with self._lock:
@@ -77,6 +91,10 @@ class Ssh:
 
     config_file: str | None = None
     _files: _Files = field(default_factory=_Files, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.config_file:
+            self._files.check(self.config_file)
 
     def run(self, node: NamedNode, command: NodeCommand, stopped: Event) -> NodeAnswer:
         start = time.monotonic()

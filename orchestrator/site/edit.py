@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ from orchestrator.model import Catalogue
 from orchestrator.model.source import folders_in, override, parsed, read
 from orchestrator.model.validation import check_site
 from orchestrator.onnode.kernel.records import write_bytes
+from orchestrator.onnode.kernel.world import THIS
+from orchestrator.onnode.set.lease import HeldError, Lease
 from orchestrator.site.site_file import yaml_value
 from orchestrator.words import quoted
 
@@ -18,11 +21,35 @@ if TYPE_CHECKING:
     import yaml
 
 OPTION = "--set"
+PATIENCE_S = 10.0
+"""For others that change the file."""
 
 
 def set_values(path: Path, given: Sequence[tuple[str, str]]) -> None:
     """Set keys (`a.b`) to YAML values. Raises DescriptorError for a wrong key or value, UsageError
     or SetError if the file cannot be written; nothing is changed then."""
+    file = Path(os.path.realpath(path))
+    lease = Lease(file.with_name(f".{file.name}.lock"), THIS.holder())
+    try:
+        lease.take(patience_s=PATIENCE_S, beat=False)
+        try:
+            _set_values(path, given)
+        finally:
+            lease.release()
+    except HeldError as held:
+        raise SetError(
+            f"{path} is being changed by {held.holder}; {held.verdict.why}",
+            hint=f"if that process has certainly ended: rm {quoted(held.path)}",
+        ) from held
+    except OSError as error:
+        raise (SetError if is_full(error) else UsageError)(
+            f"{path} cannot be written: {error.strerror or error}",
+            hint="--override sets a key for one command, without the file",
+            fix=Fix(f"ls -ld {quoted(path)} {quoted(path.absolute().parent)}"),
+        ) from error
+
+
+def _set_values(path: Path, given: Sequence[tuple[str, str]]) -> None:
     wanted = read(path)
     override(wanted, given, OPTION)
     check_site(Catalogue(folders_in(wanted)), wanted)
@@ -43,16 +70,9 @@ def set_values(path: Path, given: Sequence[tuple[str, str]]) -> None:
             hint="write it into the file by hand",
             fix=Fix(f"${{EDITOR:-vi}} {quoted(path)}"),
         )
-    try:
-        mode = path.stat().st_mode
-        write_bytes(path, text.encode())
-        path.chmod(mode)
-    except OSError as error:
-        raise (SetError if is_full(error) else UsageError)(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint="--override sets a key for one command, without the file",
-            fix=Fix(f"ls -ld {quoted(path)} {quoted(path.absolute().parent)}"),
-        ) from error
+    mode = path.stat().st_mode
+    write_bytes(path, text.encode())
+    path.chmod(mode)
 
 
 def with_value(text: str, key: Sequence[str], value: object) -> str:

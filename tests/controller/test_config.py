@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import yaml
 from controller_parts import Commands
 
 from orchestrator.errors import ExitCode
-from orchestrator.site.edit import with_value
+from orchestrator.site.edit import set_values, with_value
 
 KEPT = """\
 # the cluster of the third floor
@@ -128,6 +129,14 @@ def test_a_link_stays_a_link(cli: Commands, path: Path) -> None:
     path.symlink_to(target)
     assert cli("config", "--set", "spares=1", "--site", path).code == ExitCode.OK
     assert path.is_symlink() and target.read_text().endswith("spares: 1\n")
+
+
+def test_values_set_at_the_same_time_are_all_kept(path: Path) -> None:
+    names = [f"A{number}" for number in range(12)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: set_values(path, [(f"env.{name}", "x")]), names))
+    assert sorted(yaml.safe_load(path.read_text())["env"]) == sorted(names)
+    assert list(path.parent.glob(".*")) == []
 
 
 # ---- without a value ----

@@ -185,6 +185,28 @@ def test_new_on_a_gpu_that_nobody_published(
     assert code == 2 and "is not a name" in err
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "problem"),
+    [
+        ("2026", (), ""),
+        ("m", ("--nodes", "200000"), "nodes: 200000 is too large"),
+        ("m", ("--accumulation", "99999999"), "accumulation: 99999999 is too large"),
+        ("MI355X_2x8x8", (), "nodes: 1, but the name MI355X_2x8x8 says 2"),
+        ("m" * 81, (), "name: "),
+        ("m", ("--json",), "it takes no --json"),
+    ],
+)
+def test_new_writes_valid_descriptors_alone(
+    capsys: pytest.CaptureFixture[str], name: str, given: tuple[str, ...], problem: str
+) -> None:
+    of = ["--accelerator", "MI355X", "--nodes", "1", "--workload", "builtin", "--micro-batch", "8"]
+    of += ["--fabric", "pollara"]
+    code, _, err = systems(capsys, "new", name, *of, "-o", "own", *given)
+    assert code == (2 if problem else 0) and problem in err
+    assert Path("own").exists() == (code == 0)
+    assert code or systems(capsys, "validate", f"own/{name}.yaml")[0] == 0
+
+
 def own_documents(folder: Path) -> tuple[Path, Path]:
     """A workload and a system that names it, as docs/howto/own-workload.md has them."""
     (folder / "workloads").mkdir(parents=True)
@@ -208,6 +230,14 @@ def test_validate_takes_a_folder_and_a_system_knows_the_workloads_beside_it(
     assert systems(capsys, "validate", str(tmp_path / "mine"))[:2] == (0, both)
     assert systems(capsys, "validate", str(system))[:2] == (0, f"{system}: system, fine\n")
     assert systems(capsys, "show", str(system), "--workload", "hello")[0] == 0
+    steps = tmp_path / "mine/workloads/preparations/flux1.yaml"
+    steps.parent.mkdir()
+    steps.write_text("kind: preparation\nname: flux1\nextends: flux1\nrounds: {}\n")
+    assert f"{steps}: preparation, fine\n" in systems(capsys, "validate", str(tmp_path / "mine"))[1]
+    steps.write_text("kind: preparation\nname: flux1\nextends: flux1\nrunds: {}\n")
+    code, _, err = systems(capsys, "validate", str(tmp_path / "mine"))
+    assert code == 2 and f"{steps.relative_to(tmp_path)}:4: runds: unknown key" in err
+    steps.unlink()
     workload.write_text(workload.read_text().replace("run]", "run"))
     code, _, err = systems(capsys, "validate", str(tmp_path / "mine"))
     assert code == 2 and "hello.yaml:" in err

@@ -208,6 +208,15 @@ def test_job_on_standard_output(
     assert sorted(os.listdir(tmp_path)) == ["b", "sets", "site.yaml"]
 
 
+@pytest.mark.parametrize("output", ["-o -", "--image-config {}/new"])
+def test_what_is_no_json_is_not_written_for_it(
+    site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, output: str
+) -> None:
+    assert run("--site", site, "--json", *output.format(tmp_path).split()) == ExitCode.BAD_INPUT
+    assert outputs.checked(capsys.readouterr().out)["kind"] == "error"
+    assert not (tmp_path / "new").exists()
+
+
 def test_what_render_says(site: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--site", site, "-o", tmp_path / "b", "--json") == ExitCode.OK
     message = outputs.checked(capsys.readouterr().out)

@@ -110,6 +110,9 @@ def test_apply_names_the_way_without_ssh(host: Host, tmp_path: Path) -> None:
             ["plan", "--profile", "nope"],
             "there is no tuning profile nope; there are: host_checks, published, recommended",
         ),
+        (["plan", "--workload", "bultin"], 'did you mean "builtin"?'),
+        (["plan", "--workload", "flux1", "--round", "5.0"], "there is no round 5.0 of flux1"),
+        (["plan", "--round", "zz"], "there is no round zz; there are: 1.0"),
         (["plan", "--nodes", "a,a"], "stands twice"),
         (["apply", "--owner", "a b"], "is not a name"),
         (["verify", "some-set"], "takes no set"),
@@ -152,6 +155,27 @@ def test_a_password_is_asked_for_on_a_terminal(host: Host) -> None:
     assert answer.returncode == 2 and "no terminal gave a password" in answer.stderr
     assert "--sudo-password-fd" in answer.stderr and "Warning" not in answer.stderr
     assert host.is_as_before
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file or directory"),
+        ("Host n1\n  Port abc\n", "Port abc is not a number"),
+        ("Port abc\n", "Port abc is not a number"),
+        ("Host 'n1\n", "Unparsable host"),
+        ("what\n", "what"),
+    ],
+)
+def test_an_unusable_ssh_config_is_no_failure_of_a_node(
+    host: Host, tmp_path: Path, content: str | None, message: str
+) -> None:
+    config = tmp_path / "config"
+    if content is not None:
+        config.write_text(content)
+    answer = tune(host.env(), "plan", "--nodes", "n1", "--ssh-config", str(config))
+    assert answer.returncode == 2 and f"--ssh-config {config}: " in answer.stderr
+    assert message in answer.stderr
 
 
 def test_a_password_of_two_lines_is_refused() -> None:
