@@ -276,6 +276,11 @@ def _sbatch(text: str) -> str:
     match = _SBATCH_OPTION.match(text)
     if not match:
         raise refuse(f'{text!r} is not an sbatch option; accepted: lines such as "--mem=0"')
+    if match[1] in ("--clusters", "-M"):
+        raise refuse(
+            f"{match[1]}: jobs are looked for in the cluster of this host alone; submit them on a "
+            "login node of theirs"
+        )
     if match[1] in _SBATCH_OWNED:
         limit = "; a new set takes `time_limit` of the site file, the next job `resume --time`"
         raise refuse(

@@ -38,15 +38,13 @@ _SHARED_OPTIONS = frozenset(
         "--hint",
         "--threads-per-core",
         "--contiguous",
-        "--clusters",
-        "-M",
         "--nice",
     }
 )
 """Options with the same meaning to sbatch and salloc that matter for a short allocation."""
 
 
-_DECIDES_LIMIT = re.compile(r"(--partition|-p|--qos|-q|--clusters|-M)(?![a-z-])")
+_DECIDES_LIMIT = re.compile(r"(--partition|-p|--qos|-q)(?![a-z-])")
 """sbatch options with which the limit of the site's partition is not decisive."""
 
 

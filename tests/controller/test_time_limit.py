@@ -153,7 +153,6 @@ def test_no_word_of_slurm_or_another_word_is_no_refusal(
         (9, "exclude: [n3]\n", ("--exclude", "n[4-5],other"), "6 without the excluded n[3-5]\n"),
         (9, "spares: 2\n", (), "for 10 nodes (8 nodes for the runs, 2 spares), and the"),
         (15, "side_by_side: 2\n", (), "for 16 nodes (16 nodes for the runs), and the"),
-        (7, "sbatch: ['--clusters=other']\n", (), ""),
     ],
 )
 def test_too_few_nodes_are_refused(

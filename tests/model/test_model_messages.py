@@ -682,6 +682,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "sbatch[0]",
         "is set by orchestrator",
     ),
+    "sbatch line for another cluster": (
+        SITE,
+        '"--mem=0"',
+        '"--clusters=x"',
+        13,
+        "sbatch[0]",
+        "submit them on a login node of theirs",
+    ),
     "sbatch line without option": (
         SITE,
         '"--mem=0"',
