@@ -109,6 +109,15 @@ def _name(text: str) -> str:
     return text
 
 
+def _slurm_value(text: str) -> str:
+    if re.search(r"[\s\"'#\\]", _line(text)):
+        raise refuse(
+            f"{text!r} holds a blank, a quote, # or a backslash, which sbatch takes for a sign of "
+            "its own in #SBATCH lines; write it without"
+        )
+    return text
+
+
 def _batch(text: str) -> str:
     if not (text.isascii() and text.isdecimal()) or text.startswith("0"):
         raise refuse(
@@ -366,6 +375,12 @@ Joined = Annotated[
 ]
 Lines = Annotated[
     list[Line],
+    BeforeValidator(_listed),
+    WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
+]
+SlurmValue = Annotated[str, AfterValidator(_slurm_value)]
+SlurmValues = Annotated[
+    list[SlurmValue],
     BeforeValidator(_listed),
     WithJsonSchema({"type": ["string", "array"], "items": {"type": "string"}}),
 ]

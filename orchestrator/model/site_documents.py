@@ -21,6 +21,8 @@ from orchestrator.model.fields import (
     ProxyAddress,
     RunOption,
     SbatchLine,
+    SlurmValue,
+    SlurmValues,
     TimeLimit,
 )
 from orchestrator.model.part import DocumentPart
@@ -254,19 +256,19 @@ class Site(DocumentPart):
     """For people."""
     scheduler: Literal["slurm", "local"] = "slurm"
     """`local`: no Slurm, this machine is the node."""
-    partition: Line | None = Field(default=None, examples=["gpu"])
+    partition: SlurmValue | None = Field(default=None, examples=["gpu"])
     """Without it Slurm's default partition (sbatch --partition)."""
-    account: Line | None = Field(default=None, examples=["mlperf"])
+    account: SlurmValue | None = Field(default=None, examples=["mlperf"])
     """The account that is charged (sbatch --account)."""
-    qos: Line | None = Field(default=None, examples=["normal"])
+    qos: SlurmValue | None = Field(default=None, examples=["normal"])
     """Quality of service (sbatch --qos)."""
-    reservation: Line | None = Field(default=None, examples=["mlperf"])
+    reservation: SlurmValue | None = Field(default=None, examples=["mlperf"])
     """A reservation of nodes (sbatch --reservation)."""
-    constraint: Line | None = Field(default=None, examples=["mi325x"])
+    constraint: SlurmValue | None = Field(default=None, examples=["mi325x"])
     """Features that the nodes must have (sbatch --constraint)."""
-    exclude: Lines = Field(default=[], examples=[["node[7-8]"]])
+    exclude: SlurmValues = Field(default=[], examples=[["node[7-8]"]])
     """Nodes to avoid."""
-    nodelist: Lines = Field(default=[], examples=[["node[1-8]"]])
+    nodelist: SlurmValues = Field(default=[], examples=[["node[1-8]"]])
     """Nodes to use."""
     time_limit: TimeLimit | None = Field(default=None, examples=["2-00:00:00"])
     """The job's limit: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS; by default the

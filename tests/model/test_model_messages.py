@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from orchestrator.errors import DescriptorError, OrchestratorError, UsageError, 
 from orchestrator.model import Catalogue, load_entry, load_site
 from orchestrator.model.source import Document
 from orchestrator.model.validation import validate_file
-from orchestrator.model.values import secret_problem, value_problem
+from orchestrator.model.values import name_problem, secret_problem, value_problem
 
 SYSTEM = """\
 kind: system
@@ -803,6 +804,32 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "env",
         "must be a mapping, not text",
     ),
+    "a variable of bash": (
+        SITE,
+        "exclude: [node7]",
+        "env: {UID: '7'}",
+        14,
+        "env.UID",
+        "UID belongs to bash",
+    ),
+    **{
+        f"{key} that sbatch would split or cut": (
+            SITE,
+            "exclude: [node7]",
+            f"{key}: {value}",
+            14,
+            key + "[0]" * (key == "exclude"),
+            "holds a blank, a quote, # or a backslash",
+        )
+        for key, value in (
+            ("partition", "a b"),
+            ("constraint", "x & y"),
+            ("account", "x#y"),
+            ("qos", "'\"x\"'"),
+            ("reservation", "x\\y"),
+            ("exclude", "'node1, node2'"),
+        )
+    },
     "an address as site proxy": (
         SITE,
         "  engine: docker",
@@ -1156,6 +1183,20 @@ def test_other_names_are_no_secrets(name: str) -> None:
 def test_a_login_in_an_address_is_no_value(text: str, refused: bool) -> None:
     assert bool(value_problem(text)) == refused
     assert text not in value_problem(text)
+
+
+def test_variables_that_bash_keeps_for_itself_take_no_value() -> None:
+    script = r"""
+        set -- "$(type -P env)"
+        for name in $(compgen -v); do
+            (export "$name=7x"; "$1") 2>/dev/null | grep -q "^$name=7x$" || echo "$name"
+        done
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    lost = set(done.stdout.split()) - {"OPTIND"}  # it takes numbers
+    assert {"UID", "RANDOM", "BASHPID"} < lost
+    assert [name for name in lost if "belongs to bash" not in name_problem(name)] == []
+    assert name_problem("PATH") == name_problem("BASH_ENV") == ""
 
 
 @pytest.mark.parametrize(
