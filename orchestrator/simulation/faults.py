@@ -502,6 +502,8 @@ def _storage(act: Callable[[Simulation, bool], object], default_s: float = 120.0
     return does
 
 
+LOST = 0.2
+"""The chance that a reply is lost."""
 AT_TIMES = 0.02
 """The chance of a failing call; closing a run takes about 80."""
 
@@ -647,6 +649,9 @@ EVENTS: dict[str, Happens] = {
     ),
     r"the storage fails now and then for the loop": _storage_at_times("loop"),
     r"the storage fails now and then for commands": _storage_at_times("submit", "resume", "cancel"),
+    r"the storage loses replies": _storage(
+        lambda world, on: world.server.faults.lost_replies(LOST if on else 0.0)
+    ),
     r"the storage has stale handles": lambda world, fault, numbers: (
         world.server.faults.stale_handles()
     ),

@@ -14,7 +14,6 @@ writer's death leaves a part of a write.
 Kinder than NFS:
     a host that opens a cached name gets the new file, even if another name keeps the old file alive
     pages of an open file are not cached
-    no request is sent twice after a lost reply (EEXIST or ENOENT for one's own change)
     removed open files leave no .nfs* names
     a link to a folder is not resolved: names below it are cached as if they were other files
 
@@ -24,6 +23,7 @@ Paths outside the server's folder have no faults.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 
@@ -248,6 +248,7 @@ class SimFiles(SimReader):
             journal.renamed(source, target, kept)
         self._changed(source, made=False)
         self._changed(target, made=False)
+        self.server.faults.reply(source, errno.ENOENT)
 
     def link(self, source: PathLike, target: PathLike) -> None:
         self.enter(target, "link")
@@ -255,6 +256,7 @@ class SimFiles(SimReader):
             view.find(source)
         os.link(source, target)
         self._changed(target)
+        self.server.faults.reply(target, errno.EEXIST)
 
     def point(self, path: PathLike, target: str) -> None:
         self.enter(path, "make")
@@ -262,6 +264,7 @@ class SimFiles(SimReader):
         now = self.server.now_ns()
         os.utime(path, ns=(now, now), follow_symlinks=False)
         self._changed(path)
+        self.server.faults.reply(path, errno.EEXIST)
 
     def remove(self, path: PathLike) -> None:
         journal = self.server.journal
@@ -309,6 +312,7 @@ class SimFiles(SimReader):
         self.server.made(os.stat(path))
         self.server.stamp(path)
         self._changed(path)
+        self.server.faults.reply(path, errno.EEXIST)
 
     def remove_folder(self, path: PathLike) -> None:
         self.enter(path, "alter")
@@ -316,6 +320,7 @@ class SimFiles(SimReader):
         if self.server.journal is not None:
             self.server.journal.removed(path, None)
         self._changed(path, made=False)
+        self.server.faults.reply(path, errno.ENOENT)
 
     def remove_tree(self, path: PathLike) -> None:
         try:

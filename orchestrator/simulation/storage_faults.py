@@ -50,6 +50,7 @@ class Faults:
     _once: dict[SimProcess, int] = field(default_factory=dict)
     _slow: tuple[float, float] = (0.0, 0.0)
     _no_links: int = 0
+    _lost: float = 0.0
     _handles: dict[str, int] = field(default_factory=dict)
 
     def full(self, on: bool = True, *, room_bytes: int = 0, late: bool = False) -> None:
@@ -99,6 +100,15 @@ class Faults:
         self._no_links = error if on else 0
         self._switched()
 
+    def lost_replies(self, chance: float) -> None:
+        """Ask again after a lost reply: the change is there already."""
+        self._lost = chance
+
+    def reply(self, path: PathLike, error: int) -> None:
+        """Raise `error`, the answer to the second request, if the first reply is lost."""
+        if self._lost and self.engine.random.random() < self._lost:
+            fail(error, path)
+
     def stale_handles(self, host: str = "") -> None:
         """Make files now open on `host` ("": everywhere) report ESTALE."""
         self._handles[host] = self._handles.get(host, 0) + 1
@@ -112,7 +122,7 @@ class Faults:
             (0.0, 0.0),
             0,
         )
-        self._at_times = (), 0.0
+        self._at_times, self._lost = ((), 0.0), 0.0
         self._once.clear()
         self._cut.clear()
         self._switched()
