@@ -15,6 +15,7 @@ from orchestrator.words import count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from orchestrator.mllog.rules import Statement
@@ -25,7 +26,7 @@ FATAL = "fatal"
 """The referee stops with a traceback at such a file: it scores nothing in that folder."""
 
 MOST_PER_RULE = 10
-"""Most findings for a rule of a key in a file; the last counts the rest."""
+"""Most findings for a rule of a key in a file."""
 MORE = " (and in more lines)"
 
 
@@ -53,6 +54,23 @@ class LogFinding:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.severity}: {self.key + ': ' if self.key else ''}{self.message}"
+
+
+def is_full(findings: list[LogFinding], rule: str) -> bool:
+    """Return whether a rule has its most findings; the last then names more."""
+    same = [finding for finding in findings if finding.rule == rule]
+    if len(same) < MOST_PER_RULE:
+        return False
+    if not same[-1].message.endswith(MORE):
+        same[-1].message += MORE
+    return True
+
+
+def number_lines(log: Log, places: Mapping[LogFinding, Record | Damage]) -> None:
+    """Set the lines of findings, in one more pass over the file."""
+    if places:
+        for finding, line in zip(places, log.lines([*places.values()]), strict=True):
+            finding.line = line
 
 
 class Compliance:
@@ -94,12 +112,12 @@ class _Check:
         # A copy: a benchmark's procedure appends to it.
         self.records = list(log.records)
         self.queue: list[str] = []
+        self.done: set[str] = set()
         self.keyed: dict[str, list[LogFinding]] = {}
         """A later config that defines the key again withdraws them."""
         self.lasting: list[LogFinding] = []
         self.warnings: list[LogFinding] = []
         self.places: dict[LogFinding, Record | Damage] = {}
-        """Line numbers are found at the end, in one pass over the file."""
 
     def run(self) -> Compliance:
         self._report_damage(self.log.damage)
@@ -118,8 +136,8 @@ class _Check:
             *(finding for group in self.keyed.values() for finding in group),
             *self.warnings,
         ]
-        if findings:
-            self._number_lines(findings)
+        kept = (finding for finding in findings if finding in self.places)
+        number_lines(self.log, {finding: self.places[finding] for finding in kept})
         return Compliance(sorted(findings, key=lambda finding: finding.line))
 
     def _finding(
@@ -134,12 +152,6 @@ class _Check:
         if entry:
             self.places[finding] = entry
         return finding
-
-    def _number_lines(self, findings: list[LogFinding]) -> None:
-        placed = [finding for finding in findings if finding in self.places]
-        lines = self.log.lines([self.places[finding] for finding in placed])
-        for finding, line in zip(placed, lines, strict=True):
-            finding.line = line
 
     def _report_damage(self, damage: list[Damage]) -> None:
         fatal = next((entry for entry in damage if entry.fatal), None)
@@ -169,6 +181,9 @@ class _Check:
         config = self.rules.config(name)
         if config is None:
             raise _Fatal(words.no_rules(name, self.rules), *self._announcing(name))
+        if name in self.done:  # `closed_common` requests itself for `common`
+            raise _Fatal(words.endless(name), *self._announcing("benchmark"))
+        self.done.add(name)
         context = Context()
         try:
             for statement in config.begin:
@@ -295,8 +310,5 @@ class _Check:
 
     def _keyed(self, record: Record, rule: str, message: str) -> None:
         group = self.keyed.setdefault(record.key, [])
-        same = [finding for finding in group if finding.rule == rule]
-        if len(same) < MOST_PER_RULE:
+        if not is_full(group, rule):
             group.append(self._finding(record, record.key, rule, message))
-        elif not same[-1].message.endswith(MORE):
-            same[-1].message += MORE

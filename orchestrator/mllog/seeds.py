@@ -3,12 +3,16 @@ package_checker/seed_checker."""
 
 from __future__ import annotations
 
-from orchestrator.mllog.compliance import ERROR, FATAL, WARNING, LogFinding
+from orchestrator.mllog.compliance import ERROR, FATAL, WARNING, LogFinding, is_full, number_lines
 from orchestrator.mllog.reader import Damage, Log, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     SeedKey = tuple[object, object, int]
+    # (place, rule, message, severity)
+    Problem = tuple[Record | Damage | None, str, str, str]
 
 
 class RunSeeds:
@@ -28,11 +32,16 @@ class RunSeeds:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             self.unreadable = str(error)
 
-    def finding(
-        self, entry: Record | Damage | None, rule: str, message: str, severity: str = ERROR
-    ) -> LogFinding:
-        line = self.log.line(entry) if entry else 0
-        return LogFinding(self.name, line, "seed", rule, message, severity)
+    def findings(self, problems: Iterable[Problem]) -> list[LogFinding]:
+        findings: list[LogFinding] = []
+        places: dict[LogFinding, Record | Damage] = {}
+        for entry, rule, message, severity in problems:
+            if not is_full(findings, rule):
+                findings.append(LogFinding(self.name, 0, "seed", rule, message, severity))
+                if entry:
+                    places[findings[-1]] = entry
+        number_lines(self.log, places)
+        return findings
 
 
 def _key(record: Record) -> SeedKey:
@@ -41,31 +50,26 @@ def _key(record: Record) -> SeedKey:
 
 def check_seeds(runs: list[RunSeeds]) -> list[LogFinding]:
     """Return findings over a set's runs; anything above a warning fails the set."""
-    findings: list[LogFinding] = []
     taken: dict[SeedKey, str] = {}
-    for run in runs:
-        if run.damage:
-            message = "a file with a damaged record fails the seed check of the whole set"
-            findings.append(run.finding(run.damage, "readable", message))
-        elif run.unreadable:
-            message = (
-                "a seed must be a whole number with `file` and `lineno` in its metadata: "
-                f"{run.unreadable}"
-            )
-            findings.append(run.finding(None, "integer", message))
-        else:
-            findings += _check(run, taken)
-    return findings
+    return [finding for run in runs for finding in run.findings(_check(run, taken))]
 
 
-def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> list[LogFinding]:
-    findings = []
-    if not run.seeds:
-        findings.append(run.finding(None, "logged", "no `seed` is logged; every run must log one"))
-    if len(run.seeds) > 1:
-        findings.append(
-            run.finding(run.seeds[1][0], "once", f"{len(run.seeds)} seeds are logged", WARNING)
+def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> Iterator[Problem]:
+    if run.damage:
+        message = "a file with a damaged record fails the seed check of the whole set"
+        yield run.damage, "readable", message, ERROR
+        return
+    if run.unreadable:
+        message = (
+            "a seed must be a whole number with `file` and `lineno` in its metadata: "
+            f"{run.unreadable}"
         )
+        yield None, "integer", message, ERROR
+        return
+    if not run.seeds:
+        yield None, "logged", "no `seed` is logged; every run must log one", ERROR
+    if len(run.seeds) > 1:
+        yield run.seeds[1][0], "once", f"{len(run.seeds)} seeds are logged", WARNING
     for record, key in run.seeds:
         try:
             other = taken.get(key)
@@ -75,9 +79,8 @@ def _check(run: RunSeeds, taken: dict[SeedKey, str]) -> list[LogFinding]:
                 "`file` and `lineno` must be plain values (mlperf-logging ends with a traceback "
                 "here)"
             )
-            findings.append(run.finding(record, "readable", message, FATAL))
+            yield record, "readable", message, FATAL
             continue
         if other is not None:
             message = f"seed {key[2]} is already logged from the same source line in {other}"
-            findings.append(run.finding(record, "unique", message))
-    return findings
+            yield record, "unique", message, ERROR

@@ -104,7 +104,8 @@ def _sample(block: bytes) -> list[bytes]:
 
 def _shape(text: bytes) -> bytes | None:
     """Return the pattern of such records with any numbers; None if not skippable."""
-    if TOKEN in text or any(word in text for word in TELLING):
+    # A carriage return is white space to JSON, and ends the line for the referee.
+    if b"\r" in text or TOKEN in text or any(word in text for word in TELLING):
         return None
     try:
         record = json.loads(text.decode("latin-1"))

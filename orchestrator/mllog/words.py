@@ -176,3 +176,8 @@ def no_rules(config: str, rules: Rules) -> str:
         f"{', '.join(sorted(rules.benchmarks))} "
         "(mlperf-logging has no rules for it and stops)"
     )
+
+
+def endless(config: str) -> str:
+    benchmark = config.partition("_")[2]
+    return f"the benchmark is `{benchmark}`, with which mlperf-logging never ends"

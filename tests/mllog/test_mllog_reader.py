@@ -225,6 +225,14 @@ def test_a_dense_log_skips_statistics_but_not_the_damaged_ones(tmp_path: Path) -
         assert [entry.key for entry in log.records] == ["run_start", "run_stop"]
 
 
+def test_a_carriage_return_inside_of_statistics_damages_each(tmp_path: Path) -> None:
+    """JSON takes it for white space; the referee ends the line there."""
+    lines = [line.replace(b', "metadata"', b',\r "metadata"') for line in statistics(1200)]
+    log = read(tmp_path, b"\r\n".join([record("run_start"), *lines, b""]))
+    _records, damaged, crashes = referee_lines(tmp_path / "result_0.txt")
+    assert (len(log.damage), crashes) == (damaged, 0) == (1200, 0)
+
+
 def test_statistics_with_words_of_the_rcp_test_are_not_skipped(tmp_path: Path) -> None:
     odd = [line.replace(b"a.py", b"eval_accuracy.py") for line in statistics(600)]
     log = read(tmp_path, b"\n".join(odd) + b"\n")

@@ -20,6 +20,7 @@ from orchestrator.mllog.compliance import check_log
 from orchestrator.mllog.olympic import olympic_mean
 from orchestrator.mllog.reader import read_log
 from orchestrator.mllog.rules import Context, expression, rules
+from orchestrator.mllog.seeds import RunSeeds, check_seeds
 from orchestrator.mllog.shipped import ROUNDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -277,6 +278,36 @@ def test_an_unknown_division_and_benchmark_are_fatal(tmp_path: Path) -> None:
     assert two.fatal and any(
         "`doom`" in finding.message and finding.line == 2 for finding in two.findings
     )
+
+
+@pytest.mark.parametrize("division", ["closed", "open"])
+def test_a_benchmark_named_like_the_common_rules_is_fatal(division: str, tmp_path: Path) -> None:
+    """mlperf-logging requests these rules for it again and again."""
+    checked = check_log(
+        read_log(
+            log(
+                tmp_path / "result_0.txt",
+                ("submission_division", division, {}),
+                ("submission_benchmark", "common", {}),
+            )
+        ),
+        rules("6.0.0"),
+    )
+    fatal = [finding for finding in checked.findings if finding.severity == "fatal"]
+    assert [(finding.line, finding.key) for finding in fatal] == [(2, "submission_benchmark")]
+    assert "the benchmark is `common`, with which mlperf-logging never ends" in fatal[0].message
+
+
+def test_repeated_seeds_of_a_log_are_counted_after_the_tenth(tmp_path: Path) -> None:
+    seeds = [("seed", 7, {"file": "a.py", "lineno": 3})] * 3000
+    run = RunSeeds("result_0.txt", read_log(log(tmp_path / "result_0.txt", *seeds)))
+    once, *unique = check_seeds([run])
+    assert (once.rule, once.line, once.severity) == ("once", 2, "warning")
+    assert [(finding.rule, finding.line) for finding in unique] == [
+        ("unique", line) for line in range(2, 12)
+    ]
+    assert "(and in more lines)" in unique[-1].message
+    assert "more lines" not in unique[-2].message
 
 
 def test_a_later_config_withdraws_what_an_earlier_one_found(tmp_path: Path) -> None:
