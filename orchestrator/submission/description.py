@@ -57,6 +57,7 @@ MEMBERS = {
     "sw_notes": _OPTIONAL,
 }
 """Every member, and whether the result tables, and so a package, need it."""
+STACK = "other_software_stack"
 WHOLE = ("number_of_nodes", "host_processors_per_node", "accelerators_per_node")
 """The summarizer takes these through int()."""
 STATUSES = {
@@ -152,11 +153,16 @@ def _from_set(described: Mapping[str, Any]) -> dict[str, str]:
         "number_of_nodes": described.get("nodes"),
         "accelerators_per_node": described.get("gpus_per_node"),
         "system_name": described.get("system"),
-        "other_software_stack": f"container image {described['image']}"
-        if described.get("image")
-        else None,
+        STACK: f"container image {described['image']}" if described.get("image") else None,
     }
     return {name: str(value) for name, value in members.items() if value}
+
+
+def joined(earlier: Any, stack: Any) -> Any:
+    """Return the software of sets with images of their own; an object is the user's, for all."""
+    if isinstance(earlier, dict):
+        return earlier
+    return "; ".join(filter(None, dict.fromkeys([*earlier.split("; "), stack])))
 
 
 def read_given(path: Path) -> dict[str, Any]:
@@ -164,7 +170,7 @@ def read_given(path: Path) -> dict[str, Any]:
     members = _object(path)
     for name, value in members.items():
         if not isinstance(value, (str, int, float)) and not (
-            name == "other_software_stack" and isinstance(value, dict)
+            name == STACK and isinstance(value, dict)
         ):
             raise InputError(
                 f"{path}: `{name}` is {type(value).__name__}, and must be text",

@@ -23,7 +23,14 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.mllog.result import plain
 from orchestrator.onnode.set.ledger import NAME as LEDGER
 from orchestrator.submission.chosen import Chosen, choose, content
-from orchestrator.submission.description import describe, description_problems, empty_members
+from orchestrator.submission.description import (
+    MEMBERS,
+    STACK,
+    describe,
+    description_problems,
+    empty_members,
+    joined,
+)
 from orchestrator.submission.readme import readme
 from orchestrator.submission.refusal import (
     LARGEST,
@@ -220,9 +227,20 @@ def _add_description(package: Package, chosen: Chosen, system: str, options: Opt
         options.system,
     )
     path = f"systems/{system}.json"
-    text = (json.dumps(members, indent=4, ensure_ascii=False) + "\n").encode("utf-8", "replace")
-    if package.files.setdefault(path, text) != text:
-        return [f"{path}: the sets of this system describe it differently"]
+    if path in package.files:
+        earlier = json.loads(package.files[path])
+        members[STACK] = joined(earlier[STACK], members[STACK])
+        differing = [name for name in MEMBERS if name != STACK and members[name] != earlier[name]]
+        if differing:
+            return [
+                Undescribed(
+                    f"{path}: {name} is {earlier[name]!r}, and {members[name]!r} in {chosen.root}: "
+                    "pass it with --system-json FILE"
+                )
+                for name in differing
+            ]
+    text = json.dumps(members, indent=4, ensure_ascii=False) + "\n"
+    package.files[path] = text.encode("utf-8", "replace")
     warnings = []
     if empty := empty_members(members):
         warnings.append(f"{path}: accepted, but empty: {', '.join(empty)}")

@@ -362,6 +362,37 @@ def test_what_is_known_about_a_system(
     )
 
 
+def test_two_benchmarks_of_one_system_share_its_description(
+    whole_set: Path, tmp_path: Path
+) -> None:
+    """Each workload has an image of its own; the other members are those of the system."""
+    other = sets.make_set(tmp_path / "sets", sets.logs(sets.MI350X), workload="llama31_8b")
+    document = json.loads((other / "set.json").read_text())
+    (other / "set.json").write_text(json.dumps({**document, "image": "rocm/amd-mlperf:other"}))
+    options = Options(submitter="AMD", framework="PyTorch")
+    made = make_package([str(whole_set), str(other)], options)
+    description = json.loads(made.files["systems/MI355X_1x8x1.json"])
+    assert (
+        description["other_software_stack"]
+        == "container image rocm/amd-mlperf:test; container image rocm/amd-mlperf:other"
+    )
+    assert sum(name.startswith("results/MI355X_1x8x1/") for name in made.files) == 20
+    assert verify(made.files, made.ruleset, made.benchmarks).passed
+    stack = {"other_software_stack": {"rccl": "2.27"}}
+    made = make_package([str(whole_set), str(other)], replace(options, given=stack))
+    assert json.loads(made.files["systems/MI355X_1x8x1.json"])["other_software_stack"] == {
+        "rccl": "2.27"
+    }
+    for root, cooling in ((whole_set, "Air"), (other, "Liquid")):
+        (root / "nodes/node-a/hardware.json").write_text(json.dumps({"cooling": cooling}))
+    with pytest.raises(Refused) as caught:
+        make_package([str(whole_set), str(other)], options)
+    differing = f"systems/MI355X_1x8x1.json: cooling is 'Air', and 'Liquid' in {other}: "
+    assert caught.value.problems == [f"{differing}pass it with --system-json FILE"]
+    given = {"cooling": "Air and liquid"}
+    assert make_package([str(whole_set), str(other)], replace(options, given=given)).files
+
+
 def test_nothing_is_overwritten_or_left(
     whole_set: Path,
     tmp_path: Path,
