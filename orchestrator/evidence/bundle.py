@@ -47,8 +47,7 @@ def files(evidence: SetEvidence) -> dict[str, bytes]:
 
 
 def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
-    """Return the named files of a bundle's archive, which others may have written: {} if it is
-    damaged, at most MOST_BYTES."""
+    """Return the named files of a bundle's archive as far as it is sound, at most MOST_BYTES."""
     import io
     import tarfile
     import zlib
@@ -58,9 +57,11 @@ def unpacked(archive: bytes, names: set[str]) -> dict[str, bytes]:
         content = zlib.decompressobj(31).decompress(archive, MOST_BYTES)  # 31: a gzip header
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             for member in tar:
-                if member.name in names and (file := tar.extractfile(member)):
+                # A sparse file can be longer than the archive; a link can point to itself.
+                named = member.name in names and member.isreg() and not member.issparse()
+                if named and (file := tar.extractfile(member)):
                     contents[member.name] = file.read()
-    except (OSError, KeyError, ValueError, zlib.error, tarfile.TarError):
+    except (OSError, LookupError, ValueError, RecursionError, zlib.error, tarfile.TarError):
         pass
     return contents
 

@@ -18,7 +18,6 @@ from orchestrator.onnode.kernel.records import RunRecord
 
 _MOST_TRIED = 9
 """Attempts that are compared: three of three jobs."""
-_MOST_SEARCHED = 50
 
 
 class AttemptEvidence:
@@ -108,7 +107,7 @@ class FailedAttempts:
         tried = self.files.tried
         if self.picture.state == "complete":
             tried = [key for key in tried if key[0] in self.picture.given_up]
-        records = (self.files.attempt(*key) for key in tried[-_MOST_SEARCHED:])
+        records = (self.files.attempt(*key) for key in tried)
         failed = [
             record
             for record in records

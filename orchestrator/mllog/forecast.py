@@ -1,7 +1,7 @@
 """The outlook of an unfinished set: its score, chance to pass RCP, affordable failures.
 
-The missing runs are drawn 1,000 times from the reference's sample counts (scaled to this batch
-size, with a weight of four runs) and from the runs so far, also drawn (a Pólya urn). A
+The missing runs are drawn up to 1,000 times from the reference's sample counts (scaled to this
+batch size, with a weight of four runs) and from the runs so far, also drawn (a Pólya urn). A
 run's time is its samples times a finished run's time per sample, with half a percent of spread, a
 common drift, and sometimes a slow node. The same runs give the same forecast.
 """
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.mllog.result import RunScore, Score
 
 DRAWS = 1000
+MOST_DRAWN = 200_000
+"""Runs in all draws: a second's work."""
 REFERENCE_WEIGHT = 4.0
 SPREAD = 0.005
 DRIFT = 0.012
@@ -167,7 +169,8 @@ def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict
     # One in forty runs fails, a bit more if runs have failed.
     risk = (failed + 0.25) / (len(score.runs) + 10)
     valid = 0
-    for _ in range(DRAWS):
+    draws = min(DRAWS, max(1, MOST_DRAWN // missing))
+    for _ in range(draws):
         counts, minutes = urn.draw(missing, chance)
         lost = sum(chance.random() < risk for _ in counts)
         if lost:
@@ -180,8 +183,8 @@ def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict
             outcomes.append(mean * factor)
     outcomes.sort()
     answer: dict[str, Any] = {
-        "rcp_pass_chance": passes / DRAWS if urn.table else None,
-        "valid_chance": valid / DRAWS,
+        "rcp_pass_chance": passes / draws if urn.table else None,
+        "valid_chance": valid / draws,
     }
     if outcomes:
         low, high = (

@@ -15,6 +15,7 @@ from orchestrator.mllog.rcp import FAILED
 from orchestrator.mllog.reader import Log, Record
 from orchestrator.mllog.shipped import OWN
 from orchestrator.onnode.kernel.mllog_keys import ACCURACY, START, STOP
+from orchestrator.onnode.kernel.walk import MOST_RUNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,4 +181,5 @@ def check_own_seeds(seeds: Sequence[tuple[str, Any]]) -> list[LogFinding]:
 
 def own_runs_required(rules: OwnRules, runs: int, planned: Any) -> int:
     """Return a set's size: the planned or existing runs, at least the required number."""
-    return max(rules.runs_required, runs, planned if isinstance(planned, int) else 0)
+    wanted = max(rules.runs_required, planned if isinstance(planned, int) else 0)
+    return max(runs, min(wanted, MOST_RUNS))

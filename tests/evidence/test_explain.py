@@ -92,6 +92,21 @@ def test_the_first_cause_its_line_and_the_next_command(tmp_path: Path) -> None:
     assert json.dumps(found.to_json())
 
 
+def test_the_cause_is_found_before_many_runs_of_an_earlier_job(tmp_path: Path) -> None:
+    """A job repeated run 1 after another had done the runs behind it."""
+    case = next(one for one in failures.cases("writing") if one.name == "hip_oom_one_rank")
+    failures.make_set(tmp_path, case)
+    done = {"attempt": 1, "job_id": "4410", "state": "success", "outcome": "success"}
+    for run in range(2, 61):
+        folder = tmp_path / f"runs/{run}/attempt_1"
+        folder.mkdir(parents=True)
+        for path in (folder, folder.parent):
+            (path / "state.json").write_text(json.dumps({"run": run, **done}))
+    described = json.loads((tmp_path / "set.json").read_text())
+    (tmp_path / "set.json").write_text(json.dumps({**described, "nexp": 60}))
+    assert failures.of_set(tmp_path, case).cause == "gpu_out_of_memory"
+
+
 def test_the_next_command_is_quoted(tmp_path: Path) -> None:
     case = next(one for one in failures.cases("writing") if one.name == "ras_ue")
     found = failures.explained(tmp_path / "a set; $(x)", case)

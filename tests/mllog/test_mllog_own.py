@@ -23,6 +23,16 @@ from orchestrator.views.terminal import lines
 FIVE = [own_log(index, 0.5 + index / 100) for index in range(5)]
 
 
+def test_a_set_needs_no_more_runs_than_a_set_can_have(tmp_path: Path) -> None:
+    folder = own_set(tmp_path / "set", FIVE)
+    for name, member in (("set.json", "nexp"), ("bundle/workload.json", "runs_required")):
+        document = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**document, member: 10**12}))
+        score = score_dir(str(folder))
+        assert score.runs_required == 9999
+        assert score.forecast is not None and score.forecast["runs_missing"] == 9994
+
+
 def test_a_set_is_scored_by_the_rules_that_it_has_on_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
