@@ -244,9 +244,11 @@ def rate(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if value < 1000 else f"{float(f'{value:.{digits}g}'):,.0f}"
 
 
-def duration(total_s: float, parts: int = 2) -> str:
+def duration(total_s: float, parts: int = 2, missing: str = "-") -> str:
     """Return the largest unit and the next: `0.8s`, `12s`, `3m20s`, `5h07m`, `2d04h`; `40m` for
     even minutes."""
+    if not isfinite(total_s):
+        return missing
     total = int(total_s)
     if total < 10:
         return f"{total_s:.1f}s"

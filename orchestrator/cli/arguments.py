@@ -325,6 +325,16 @@ def seconds(text: str) -> float:
     return value
 
 
+def minutes(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e6:
+        raise ArgumentTypeError(f"{text!r} is not a time in minutes")
+    return value
+
+
 def assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier() or not name.isascii():

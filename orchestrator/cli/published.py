@@ -10,10 +10,10 @@ example:
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.arguments import add_flag, add_json, add_option, add_text
+from orchestrator.cli.arguments import add_flag, add_json, add_option, add_text, minutes
 from orchestrator.cli.command import Command
 from orchestrator.cli.output import print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError, did_you_mean
@@ -34,7 +34,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_text(parser, "--benchmark", "NAME", "such as llama2_70b_lora, llama31_8b, flux1")
     add_text(parser, "--round", "R", "5.0, 5.1 or 6.0")
-    add_option(parser, "--minutes", "N", "compare this time with them", type=_minutes)
+    add_option(parser, "--minutes", "N", "compare this time with them", type=minutes)
     add_flag(parser, "--sources", "also print the source of each figure, and notes")
     add_flag(parser, "--others", "the times of other makers' GPUs that AMD's articles compare with")
     add_json(parser)
@@ -149,16 +149,6 @@ def _nothing(args: Namespace) -> UsageError:
         f"nothing is published for that; benchmarks: {benchmarks}; rounds: {rounds}",
         hint="orchestrator published lists all",
     )
-
-
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise ArgumentTypeError(f"{text!r} is not a time in minutes")
-    return value
 
 
 COMMAND = Command(

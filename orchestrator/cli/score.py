@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from orchestrator.cli.arguments import add_flag, add_rules
+from orchestrator.cli.arguments import add_flag, add_rules, minutes
 from orchestrator.cli.command import Command
 from orchestrator.errors import ExitCode, OrchestratorError, UsageError
 
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--minutes-left",
-        type=float,
+        type=minutes,
         metavar="N",
         help="unfinished set: time left in the allocation: does the rest fit",
     )

@@ -60,7 +60,7 @@ def _read(path: Path, files: FilesInside) -> ElasticError | None:
         return None
     try:
         raised_s = float(stamp)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raised_s = 0.0
     text = line(message.strip().split("\n")[0], MOST_QUOTED)
     return ElasticError(path, text, raised_s if raised_s > 0 else 0.0)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import math
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 
+LARGEST = 1e150
+"""The square of a larger number is no float."""
+
+
 def finite(value: Any) -> float | None:
-    """Return a finite number; None for another value, or beyond all floats."""
+    """Return a number up to LARGEST; None for another value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
         value = float(value)
     except OverflowError:
         return None
-    return value if math.isfinite(value) else None
+    return value if abs(value) <= LARGEST else None
 
 
 def positive(value: Any) -> float | None:

@@ -124,7 +124,7 @@ class Score(Frozen):
 
     @property
     def compliant(self) -> bool:
-        """Return whether all runs are compliant. (A valid score may have one bad run.)"""
+        """Return whether all runs are compliant."""
         return all(run.compliant for run in self.runs)
 
     @property
@@ -222,10 +222,15 @@ class Score(Frozen):
         return {name: plain(value) for name, value in document.items()}
 
 
-def plain(value: Any) -> Any:
-    """Return `value` with NaN and infinity, unknown to JSON, as None, and tuples as lists."""
+def plain(value: Any, levels: int = 64) -> Any:
+    """Return `value` for JSON: None for NaN, infinity and what is nested more than `levels` deep,
+    lists for tuples."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if not levels:
+        return None
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+        return {key: plain(item, levels - 1) for key, item in value.items()}
+    return [plain(item, levels - 1) for item in value]

@@ -22,7 +22,7 @@ class RunSeeds:
 
     def __init__(self, name: str, log: Log) -> None:
         self.name = name
-        # A log without its records: enough for messages to find a line.
+        # Enough to find a line.
         self.log = Log(log.path, log.files)
         self.damage: Damage | None = log.damage[0] if log.damage else None
         self.seeds: list[tuple[Record, SeedKey]] = []

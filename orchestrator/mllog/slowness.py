@@ -172,9 +172,11 @@ def _gaps(runs: list[RunScore]) -> list[dict[str, Any]]:
 
 def _initialisation(runs: list[RunScore]) -> list[dict[str, Any]]:
     times = {
-        run.file: (run.start - run.init_start) / 60000
+        run.file: minutes
         for run in runs
-        if run.start is not None and run.init_start is not None
+        if run.start is not None
+        and run.init_start is not None
+        and (minutes := finite((run.start - run.init_start) / 60000)) is not None
     }
     if not times:
         return []

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.frozen import Frozen
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import kept
 from orchestrator.mllog.student import cdf, quantile
 
@@ -73,9 +74,9 @@ def trimmed_score(score: Score) -> Trimmed | None:
     """Return the mean of kept times, as minutes of the score; None with too few good runs."""
     runs = [run for run in score.runs if run.use != "outside"]
     good = [
-        run.minutes * scale_of(score)
+        minutes * scale_of(score)
         for run in runs
-        if run.use != "bad" and run.minutes is not None
+        if run.use != "bad" and (minutes := finite(run.minutes)) is not None
     ]
     return trimmed(good, len(runs) - len(good), score.dropped)
 
@@ -100,10 +101,11 @@ def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | Non
     if not (a.mean > 0 and b.mean > 0):
         return None
     ratio = b.mean / a.mean
-    relative = math.sqrt(a.error2 / a.mean**2 + b.error2 / b.mean**2)
+    a2, b2 = (side.error2 / side.mean / side.mean for side in (a, b))
+    relative = math.sqrt(a2 + b2)
     if relative == 0:
         return Interval(ratio, ratio, ratio, 1.0 if ratio == 1 else 0.0, math.inf)
-    degrees = _degrees(a.error2 / a.mean**2, a.kept, b.error2 / b.mean**2, b.kept)
+    degrees = _degrees(a2, a.kept, b2, b.kept)
     t = quantile(0.5 + confidence / 2, degrees)
     log = math.log(ratio)
     p = 2 * (1 - cdf(abs(log) / relative, degrees))

@@ -81,6 +81,12 @@ def test_verdicts(ratio: float, low: float, high: float, expected: str) -> None:
     assert verdict(ratio, Interval(ratio, low, high, 0.5, 10)) == expected
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e-300, 1e150])
+def test_means_whose_squares_no_float_holds_have_an_interval(size: float) -> None:
+    mean = trimmed([size] * 10)
+    assert interval(mean, mean) == Interval(1.0, 1.0, 1.0, 1.0, float("inf"))  # type: ignore[arg-type]
+
+
 def test_verdict_without_an_interval() -> None:
     assert (
         verdict(1.001, None) == "near_unknown"

@@ -30,6 +30,12 @@ def test_the_first_error_of_a_node_counts(tmp_path: Path) -> None:
     assert found is not None and (found.text, found.raised_s) == ("KeyError: 'first'", 1790000001)
 
 
+def test_a_time_that_no_float_holds_is_unknown(tmp_path: Path) -> None:
+    error(tmp_path, "elastic_error_0.json", "RuntimeError: when", 10**400)
+    found = first_error(tmp_path)
+    assert found is not None and (found.text, found.raised_s) == ("RuntimeError: when", 0.0)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"message": 3}', '{"message": {"message": []}}'])
 def test_a_file_that_is_none_counts_for_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / "elastic_error.json").write_text(text)

@@ -183,8 +183,14 @@ def test_any_values(value: object) -> None:
 
 
 def test_what_counts_as_a_number() -> None:
-    """As in a score: every finite number that a float holds."""
-    for value, taken in ((True, None), (1e300, 1e300), (10**400, None), (1 << 53, 2.0**53)):
+    """As in a score: every number whose square is one, too."""
+    for value, taken in (
+        (True, None),
+        (1e150, 1e150),
+        (1e155, None),
+        (10**400, None),
+        (1 << 53, 2.0**53),
+    ):
         tail = tail_of(
             line("tracked_stats", 1, {"throughput": value}) + line("eval_accuracy", 2, value)
         )

@@ -104,6 +104,15 @@ def test_an_unfinished_set_gets_the_forecast(
     assert text.splitlines()[0].startswith("no valid score yet: 4 of 10 runs finished")
 
 
+@pytest.mark.parametrize("text", ["inf", "nan", "1e400", "-3", "soon"])
+def test_the_time_left_is_a_number(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["score", str(tmp_path), f"--minutes-left={text}"])
+    assert f"'{text}' is not a time in minutes" in capsys.readouterr().err
+
+
 def test_a_set_without_any_result_yet(logs: list[bytes], tmp_path: Path) -> None:
     score = score_dir(str(make_set(tmp_path / "set", [], 10)))
     assert not score.valid and score.pending == list(range(1, 11))

@@ -284,6 +284,8 @@ def _problem(kind: type[StateFile], shape: dict[str, str], values: dict[str, Any
             problem := _misfit(value, shape[name])
         ):
             return f"`{name}` {problem}"
+    if "\0" in values.get("job_id", ""):
+        return "`job_id` holds a NUL"
     missing = [name for name in kind.NEEDED if name not in values]
     if missing:
         return f"lacks `{'`, `'.join(missing)}`"
