@@ -257,6 +257,9 @@ def spoil(root: Path) -> None:
             ):
                 members[name] = [EVIL] if isinstance(value, list) else EVIL
         path.write_text(json.dumps({**members, "reason": EVIL} if "reason" in members else members))
+    runs = sorted(root.glob("runs/*/result_*.txt"), key=lambda path: int(path.parent.name))
+    for path in (runs[-1], runs[-1].with_name("state.json")):  # it failed
+        path.unlink()
     job = json.loads((root / "jobs/7.json").read_bytes())
     aside = {"node": "node-b", "reason": EVIL, "run": 1, "attempt": 1, "kind": EVIL}
     (root / "jobs/7.json").write_text(
