@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 from policy_parts import settings
+from processes import kill_all, processes_of
 from until import LIMIT_S, until
 
 from orchestrator.onnode.agent import container
@@ -85,7 +86,7 @@ case $1 in
     while [ "$1" != -c ]; do shift; done
     [ ! -e FOLDER/problem ] || { cat FOLDER/problem >&2; exit 1; }
     text=${2//\/orch\//CHANNEL/}
-    text=${text//\/results\//\/nowhere\/}
+    text=${text//\/results\//FOLDER\/results\/}
     echo $$ >FOLDER/pid
     exec bash -c "${text//\/proc\/self\/uid_map/FOLDER/uid_map}" "${@:3}" ;;
 esac
@@ -118,9 +119,14 @@ def no_remover(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def executor_of(
-    folder: Path, waiting: Waiting, *, options: str = "", users: str = "0 0 1"
+    folder: Path,
+    waiting: Waiting,
+    *,
+    options: str = "",
+    users: str = "0 0 1",
+    mounts: tuple[str, ...] = (),
 ) -> ContainerExecutor:
-    """`options`: of the engine; `users`: the container's uid_map."""
+    """`options`: of the engine; `users`: the container's uid_map; `mounts`: of the site."""
     engine = folder / "docker"
     node = Node(
         "n1",
@@ -131,6 +137,7 @@ def executor_of(
             nnodes=1,
             container_start_s=LIMIT_S,
             preflight_check_s=LIMIT_S,
+            site_mounts=mounts,
         ),
         Program({}),
         Layout(folder),
@@ -194,6 +201,7 @@ def channel(tmp_path: Path) -> Iterator[tuple[Path, ContainerExecutor, Waiting]]
     assert executor.await_up() == []
     yield tmp_path / f"orch-{os.getuid()}-1-n1", executor, waiting
     end(executor)
+    kill_all(tmp_path)
 
 
 @pytest.mark.parametrize("options", ["name=userns", "name=rootless", "name=seccomp"])
@@ -207,6 +215,78 @@ def test_a_running_container_whose_root_is_another_user(
     assert ("another user" in executor.unlike_root()) == is_mapped
     end(executor)
     assert StandIn.said == ["made", "end"]
+
+
+def run(folder: Path, executor: ContainerExecutor, waiting: Waiting, script: str) -> list[str]:
+    """Run a script in the container; return the fields of the message of its end."""
+    heard = list[list[str]]()
+    executor.expect(heard.append)
+    (folder / "script.1.1").write_text(script)
+    executor.start("1.1")
+    waiting.wait(lambda: heard and heard[-1][1] == "ended")
+    return heard[-1]
+
+
+def test_files_of_a_run_are_for_every_user_but_neither_mounts_nor_what_a_link_names(
+    tmp_path: Path,
+) -> None:
+    results, foreign, waiting = tmp_path / "results", tmp_path / "foreign", Waiting()
+    for folder in (results / "a mount/of", results / ".hidden", results / "its own", foreign):
+        folder.mkdir(parents=True)
+        (folder / "file").touch(0o600)
+        folder.chmod(0o700)
+    (results / "latest").symlink_to(foreign)
+    mount = f"{foreign}\t/results/a mount/of\trw"
+    executor = executor_of(tmp_path, waiting, mounts=(mount,))
+    executor.await_up()
+    channel = tmp_path / f"orch-{os.getuid()}-1-n1"
+    assert run(channel, executor, waiting, "exit 3") == ["1.1", "ended", "3", "0"]
+    end(executor)
+    mode = {path: path.stat().st_mode & 0o777 for path in tmp_path.glob("**/file")}
+    assert [mode[results / name / "file"] for name in (".hidden", "its own")] == [0o666] * 2
+    assert [mode[path / "file"] for path in (results / "a mount/of", foreign)] == [0o600] * 2
+    assert (results / "its own").stat().st_mode & 0o777 == 0o777
+    assert foreign.stat().st_mode & 0o777 == 0o700
+
+
+OTHER_MOUNTS = ["unshare", "--mount", "--propagation=private"]
+
+
+def test_processes_of_a_run_with_sessions_of_their_own_end_with_it(
+    tmp_path: Path, channel: tuple[Path, ContainerExecutor, Waiting]
+) -> None:
+    """Daemons from before the runs stay."""
+    folder, executor, waiting = channel
+    start = "cd %s; setsid bash -c 'echo $$ >%s; while :; do sleep 0.01; done' &\n"
+    start += "until [ -s %s ]; do :; done\n"
+    daemon, session = tmp_path / "daemon", tmp_path / "session"
+    run(folder, executor, waiting, start % (tmp_path, daemon, daemon))
+    script = "export ORCH_RUN=1\n" + start % (tmp_path, session, session)
+    assert run(folder, executor, waiting, script) == ["1.1", "ended", "0", "0"]
+    alive = processes_of(tmp_path)
+    assert int(daemon.read_text()) in alive and int(session.read_text()) not in alive
+
+
+@pytest.mark.skipif(
+    subprocess.run([*OTHER_MOUNTS, "true"], capture_output=True, check=False).returncode != 0,
+    reason="mounts are not allowed here",
+)
+def test_a_run_of_another_container_is_left_alone(
+    tmp_path: Path, channel: tuple[Path, ContainerExecutor, Waiting]
+) -> None:
+    """With --pid=host it is seen, too."""
+    folder, executor, waiting = channel
+    hide = f"mount -t tmpfs none {folder} && echo up && exec sleep 1000"
+    other = subprocess.Popen(
+        [*OTHER_MOUNTS, "sh", "-c", hide],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "ORCH_RUN": "1"},
+    )
+    with other:
+        assert other.stdout is not None and other.stdout.readline() == b"up\n"
+        run(folder, executor, waiting, "exit 0")
+        assert other.poll() is None
+        other.kill()
 
 
 ECHO = 'echo $$\nwhile read -r line; do echo "heard $line"; done\n'

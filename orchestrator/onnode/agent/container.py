@@ -23,15 +23,33 @@ _REMOVE_S = 30
 _END = "ended"
 """The last line of a conversation."""
 _NOT_SEEN = "the engine does not see the folder of the job"
-# Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals. The
-# container ends with its input, a pipe of the agent, which carries signals for runs, and scripts to
-# converse with. The engine's `exec` would cost 0.1 s of processor per node, also between run_stop
-# and run_start, and a killed client would leave its process running. Each run has its own process
-# group, which is killed before the next.
+# Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals, $3
+# /NAME/.../ of mounts in /results. The container ends with its input, a pipe of the agent, which
+# carries signals for runs, and scripts to converse with. The engine's `exec` would cost 0.1 s of
+# processor per node, also between run_stop and run_start, and a killed client would leave its
+# process running. Each run has its own process group, which is killed before the next.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
+  local one
+  set --
   for one in /results/* /results/.[!.]*; do
-    [ ! -e "$one" ] || { chmod -R a+rwX /results/* /results/.[!.]*; return; }
+    # Mounts keep their modes; chmod follows links that it is given.
+    [ ! -e "$one" ] || [ -L "$one" ] || [[ $mounted == *"/${one##*/}/"* ]] || set -- "$@" "$one"
+  done
+  [ $# = 0 ] || chmod -R a+rwX "$@"
+}
+end_sessions() {  # of runs; several passes, for processes that are forking
+  local pass process entry found
+  for pass in {1..5}; do
+    found=
+    for process in /proc/[0-9]*; do
+      # With --pid=host other containers' processes are here, too.
+      [ "$process/root/orch/request" -ef /orch/request ] || continue
+      while IFS= read -r -d '' entry; do
+        [[ $entry != ORCH_RUN=* ]] || { kill -KILL "${process##*/}" && found=1; break; }
+      done <"$process/environ"
+    done
+    [ "$found" ] || break
   done
 }
 serve() {
@@ -43,6 +61,7 @@ serve() {
     wait "$!"
     code=$?
     kill -KILL -- "-$!"
+    end_sessions
     share
     echo "$name ended $code 0" >&4
     [ ! -d /orch-scratch ] || chmod -R a+rwX /orch-scratch/cache
@@ -54,7 +73,8 @@ if [ ! -p /orch/request ] || [ ! -p /orch/status ]; then
     "one that is not private to jobs" >&2
   exit 1
 fi
-for place in "${@:3}"; do
+mounted=$3
+for place in "${@:4}"; do
   tried=$place/.orch.$HOSTNAME.$$
   { mkdir "$tried" && rmdir "$tried"; } 2>/dev/null || echo "unwritable $place"
 done
@@ -280,6 +300,7 @@ class ContainerExecutor(Executor):
         tell_host = _TELL_HOST if node.settings.nnodes > 1 else ""
         shell = _SHELL % (tell_host, CONTAINER_NETWORK)
         arguments = ["-c", shell, "container", " ".join(used), inside]
+        arguments.append("/".join(["", *node.mounted, ""]))
         arguments += [inside + place for place in _written(node)]
         volumes = [*_volumes(node), *(bind(*mount) for mount in more)]
         argv = run_argv(node, name, image, volumes, arguments)

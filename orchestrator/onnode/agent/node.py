@@ -114,6 +114,17 @@ class Node(NamedTuple):
         """The folder of `results` in the set; no Scratch."""
         return str(self.folder / "scratch")
 
+    @property
+    def mounted(self) -> set[str]:
+        """Names of mounts in /results."""
+        settings = self.settings
+        site = (mount.split("\t")[1] for mount in settings.site_mounts)
+        return {
+            place.split("/")[2]
+            for place in (*settings.launch_shared, *site)
+            if place.startswith("/results/") and settings.engine != "none"
+        }
+
     def run_variables(self) -> dict[str, str]:
         """Return the variables of environment.sh, not checked against its hash. Raises OSError."""
         return declared(read_bytes(self.layout.environment))

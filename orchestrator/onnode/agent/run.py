@@ -13,7 +13,6 @@ from typing import Any
 from ..kernel.events import Pulse, number
 from ..kernel.plural import count
 from ..kernel.records import NodeRunRecord, write
-from ..kernel.settings import Settings
 from ..kernel.system import lines
 from ..kernel.waiting import Failed, Waiting
 from ..kernel.world import now_ms
@@ -287,7 +286,7 @@ def keep_unclaimed(node: Node, name: str) -> None:
 
 def _files(node: Node) -> list[str]:
     try:
-        return sorted(set(os.listdir(node.results)) - _mounted(node.settings))
+        return sorted(set(os.listdir(node.results)) - node.mounted)
     except FileNotFoundError:  # nothing ran here yet
         return []
     except OSError as error:
@@ -312,16 +311,6 @@ def _keep(node: Node, names: list[str], folder: os.PathLike[str]) -> None:
         first = failed[0]
         others = f", and {count(len(failed) - 1, 'other')}" if len(failed) > 1 else ""
         node.log(f"could not keep {first.filename or node.results}: {first.strerror}{others}")
-
-
-def _mounted(settings: Settings) -> set[str]:
-    """Names of mounts in /results."""
-    places = [*settings.launch_shared, *(mount.split("\t")[1] for mount in settings.site_mounts)]
-    return {
-        place.split("/")[2]
-        for place in places
-        if place.startswith("/results/") and settings.engine != "none"
-    }
 
 
 def _move(source: str, target: str) -> None:
