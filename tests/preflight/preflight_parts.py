@@ -250,9 +250,10 @@ class Node:
             while not checks.done:
                 said = {line.split("\t")[2].split("\x1f")[0] for line in lines()}
                 late = said.issuperset(set(NAMES) - set(self.hung))
-                if (left := (checks.deadline if late else end) - time.monotonic()) <= 0:
+                rest_s = checks.rest_s()
+                if (left := rest_s if late else end - time.monotonic()) <= 0:
                     break
-                if select.select([checks], [], [], left)[0]:
+                if select.select([checks], [], [], min(left, 1))[0]:
                     checks.read()
             checks.finish()
             return lines()

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from preflight_parts import NAMES, Node
 from processes import see_them_go
 from until import LIMIT_S, make_older, until
 
+from orchestrator.onnode.agent import checks as agent_checks
 from orchestrator.onnode.agent import space
 from orchestrator.onnode.agent.checks import Checks
 from orchestrator.onnode.agent.host import engine, root
@@ -106,6 +108,18 @@ def test_checks_that_are_no_longer_wanted_are_ended(node: Node) -> None:
     checks = started(node, 600)
     checks.end()
     assert checks.done
+    see_them_go(node.top)
+
+
+def test_time_while_a_node_is_suspended_does_not_count(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scontrol suspend` stops the checks, too."""
+    clock = iter((1000, 1001, 1003, 1103, 1104, 1108, 1112))
+    monkeypatch.setattr(agent_checks, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    checks = started(node, 10)
+    assert [checks.rest_s() for _ in range(6)] == [9, 7, 7, 6, 6, 6]
+    checks.end()
     see_them_go(node.top)
 
 

@@ -34,7 +34,6 @@ import os
 import signal
 import stat
 import sys
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -355,8 +354,14 @@ class NodeAgent:
             if checks.done:
                 self.end_checks()
 
+        def look() -> None:
+            if (rest_s := checks.rest_s()) > 0:
+                self.waiting.after("checks", min(rest_s, 1), look)
+            else:
+                self.end_checks()
+
         self.waiting.watch(checks.fileno(), read)
-        self.waiting.after("checks", checks.deadline - time.monotonic(), self.end_checks)
+        look()
 
     def end_checks(self, *, tell: bool = True) -> None:
         checks, self.checks = self.checks, None

@@ -46,6 +46,7 @@ _ALONE: dict[gpu.Check, gpu.Check] = {host.engine: host.engine_and_its_users}
 _GPUS = "gpu_count gpu_model gpu_memory gpu_errors gpu_processes gpu_links"
 _GPU_NAMES = _GPUS.split()
 NAMES = (*_GPU_NAMES, *" ".join(_JOBS).split())
+_SUSPENDED_S = 2
 _NO_FILES = "a file system does not answer: check the mounts and their server"
 _NO_ANSWER = {
     **dict.fromkeys(_GPU_NAMES, "the GPU driver hangs: check dmesg, reboot the node"),
@@ -56,15 +57,15 @@ _NO_ANSWER = {
 
 
 class Checks:
-    """Call `read` when `fileno` is readable, `finish` when `done` or at `deadline`
-    (time.monotonic())."""
+    """Call `read` when `fileno` is readable, `finish` when `done` or without `rest_s`."""
 
     def __init__(self, node: Node, engine: EngineState, *, alone: bool) -> None:
         """`alone`: no container follows."""
         self._node, self._rest, self.done = node, b"", False
         self._missing = list(NAMES)
         self._seconds = node.settings.preflight_check_s
-        self.deadline = time.monotonic() + self._seconds
+        self._seen = time.monotonic()
+        self._deadline = self._seen + self._seconds
         self._pipe, write = os.pipe()
         os.set_blocking(self._pipe, False)
         for name in node.settings.preflight_skip:
@@ -84,6 +85,15 @@ class Checks:
 
     def fileno(self) -> int:
         return self._pipe
+
+    def rest_s(self) -> float:
+        """Return the remaining time. Call it each second: a node that is suspended meanwhile stops
+        its checks, too."""
+        now = time.monotonic()
+        if now - self._seen > _SUSPENDED_S:
+            self._deadline += now - self._seen
+        self._seen = now
+        return self._deadline - now
 
     def read(self) -> None:
         try:
