@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from agent_parts import Bench
+from until import until
 
 from orchestrator.onnode.kernel.files import HERE, Files, make_below
 
@@ -94,3 +97,57 @@ def test_files_of_a_run_that_ends_meanwhile_fall_to_no_other_run(tmp_path: Path)
         "runs/2/attempt_1/files/n1/metrics": "2",
         "nodes/n1/unclaimed-7-n1-1/files/n1/metrics": "3",
     }
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Bench]:
+    """Nodes whose /results is on another file system than the set."""
+    here = os.stat(tmp_path).st_dev
+    places = [place for place in ("/dev/shm", "/var/tmp") if os.stat(place).st_dev != here]
+    if not places:
+        pytest.skip("there is one file system")
+    with tempfile.TemporaryDirectory(dir=places[0]) as channels:
+        bench = Bench(tmp_path, container={"engine": "none", "results": "local"})
+        bench.channels = Path(channels)
+        yield bench
+        bench.close()
+
+
+def test_a_deep_tree_is_kept_on_another_file_system(other: Bench) -> None:
+    """Python's own removal and copy end at a depth of about 1000."""
+    make = 'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range(1500)]; os.mkdir("end")'
+    other.plan(f"cd ${{TORCHELASTIC_ERROR_FILE%/*}}; python3 -ISc '{make}'")
+    agent = other.agent()
+    agent.begin(1)
+    assert agent.hear("exit")[1] == "0" and agent.record(1)["exit"] == 0
+    kept = other.layout.node_files(1, 1, "n1")
+    assert (kept / ("d/" * 1500) / "end").exists() and os.listdir(kept) == ["d"]
+    agent.input.close()
+    assert agent.end() == 0
+    subprocess.run(["rm", "-rf", kept], check=True)  # so does pytest
+
+
+def test_pings_are_answered_while_files_are_copied_and_a_release_resumes_it_later(
+    other: Bench,
+) -> None:
+    hangs, copying, kept = (
+        other.folder / "bin/cp",
+        other.folder / "copying",
+        other.layout.node_files(1, 1, "n1"),
+    )
+    hangs.parent.mkdir()
+    hangs.write_text(f'#!/bin/bash\n/bin/cp "$@"; : >{copying}; exec sleep 1000\n')
+    hangs.chmod(0o755)
+    other.plan("cd ${TORCHELASTIC_ERROR_FILE%/*}; mkdir one; echo 1 >one/file; echo 2 >two")
+    agent = other.agent(PATH=f"{hangs.parent}:{os.environ['PATH']}")
+    agent.begin(1)
+    until(copying.exists)
+    agent.say("ping", n=5)
+    assert agent.hear("pong") == ["5"] and "exit" not in dict(agent.words)
+    assert os.listdir(kept) == ["one.incomplete"]
+    hangs.unlink()
+    agent.input.close()
+    assert agent.hear("exit")[1] == "0" and agent.record(1)["exit"] == 0
+    assert agent.end() == 0
+    files = {str(path.relative_to(kept)) for path in kept.rglob("*")}
+    assert files == {"one", "one/file", "two"}

@@ -12,10 +12,11 @@ import pytest
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.agent.container import _shared, _volumes
 from orchestrator.onnode.agent.node import Node
-from orchestrator.onnode.agent.run import keep_files, keep_unclaimed
+from orchestrator.onnode.agent.run import RunFiles, keep_unclaimed
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program, read
 from orchestrator.onnode.kernel.settings_file import load
+from orchestrator.onnode.kernel.waiting import Waiting
 from orchestrator.render import render_bundle, write_bundle
 
 PLACE = "/results/data_index"
@@ -82,9 +83,9 @@ def test_what_a_run_left_is_moved_and_where_something_is_mounted_stays(
     _volumes(first)
     for name in ("data_index", "nemo"):
         (Path(first.results) / name).mkdir(exist_ok=True)
-    keep_files(first, tmp_path / "kept")
+    RunFiles(first, Waiting(), tmp_path / "kept").keep(list)
     assert os.listdir(first.results) == ["data_index"] and os.listdir(tmp_path / "kept") == ["nemo"]
-    keep_files(first, tmp_path / "again")
+    RunFiles(first, Waiting(), tmp_path / "again").keep(list)
     assert not (tmp_path / "again").exists()
 
 
@@ -96,7 +97,7 @@ def test_what_cannot_be_moved_stays_and_is_said(
         (Path(first.results) / name).mkdir()
     for name in ("a", "b"):
         (tmp_path / "kept" / name / "there").mkdir(parents=True)
-    keep_files(first, tmp_path / "kept")
+    RunFiles(first, Waiting(), tmp_path / "kept").keep(list)
     assert sorted(os.listdir(first.results)) == ["a", "b"]
     assert (tmp_path / "kept/c").is_dir()
     said = f"could not keep {first.results}/a: Directory not empty, and 1 other\n"
@@ -105,11 +106,12 @@ def test_what_cannot_be_moved_stays_and_is_said(
 
 def test_unclaimed_files_never_meet(nodes: Nodes) -> None:
     first, _ = nodes()
+    waiting = Waiting()
     for number in "123":
         (Path(first.results) / "checkpoint").mkdir()
         (Path(first.results) / "checkpoint/model").write_text(number)
         (Path(first.results) / "metrics").write_text(number)
-        keep_unclaimed(first, "unclaimed-7")
+        keep_unclaimed(first, waiting, "unclaimed-7")
         assert os.listdir(first.results) == []
     kept = [
         first.folder / f"unclaimed-7{copy}/files/a/{name}"

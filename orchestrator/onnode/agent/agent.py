@@ -229,7 +229,7 @@ class NodeAgent:
         if isinstance(request, dict):
             if request.get("do") == "ping":
                 run = self.run
-                pulse = (run.request.id, *run.pulse()) if run is not None else ()
+                pulse = () if run is None or run.over else (run.request.id, *run.pulse())
                 self.node.say("pong", str(request.get("n"))[:20], *pulse)
             elif request.get("do") == "job_ends":
                 self.job_ends = True
@@ -264,7 +264,7 @@ class NodeAgent:
         node = self.node
         with failing("storage", f"cannot write to {node.folder}"):
             node.make_in_set(node.folder)
-        keep_unclaimed(node, self._unclaimed)
+        keep_unclaimed(node, self.waiting, self._unclaimed)
         with failing("storage", f"cannot make {node.channel}"):
             was_killed = open_channel(node)
         if was_killed and self.has_engine:
@@ -446,7 +446,7 @@ class NodeAgent:
                 )
             )
             if self.run is not None and self.run.over:
-                self.run = None
+                self._finish(self.run)
             elif self.executor.gone:
                 self._lose_executor()
             else:
@@ -472,7 +472,12 @@ class NodeAgent:
             run.stop()
         if not self.waiting.wait(lambda: run.over, RUN_END_S, patient=True):
             run.close()
-        self.run = None
+        self._finish(run)
+
+    def _finish(self, run: NodeRun) -> None:
+        run.files.finish()
+        if not self.waiting.releasing:
+            self.run = None
 
     def _do(self, request: dict[str, Any]) -> None:
         word, run = request.get("do"), self.run
@@ -510,7 +515,8 @@ class NodeAgent:
             self.waiting.wait(lambda: old.over or self.executor.gone)
             if self.executor.gone:
                 return
-        keep_unclaimed(node, f"{self._unclaimed}-{request.id}")
+            self._finish(old)
+        keep_unclaimed(node, self.waiting, f"{self._unclaimed}-{request.id}")
         cache = self.scratch.look() if self.scratch else {}
         run = self.run = NodeRun(
             node, self.waiting, self.tuning, self.executor, request, self._content(), cache
@@ -584,7 +590,9 @@ class NodeAgent:
     def _close_channel(self) -> None:
         """A later agent of the job may have taken it."""
         if holds_channel(self.node):
-            keep_unclaimed(self.node, self._unclaimed)
+            if self.run is not None:
+                self.run.files.copy()
+            keep_unclaimed(self.node, self.waiting, self._unclaimed)
             close_channel(self.node)
 
     def _put_back(self) -> None:

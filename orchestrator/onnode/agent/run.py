@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..kernel.events import Pulse, number
@@ -19,7 +23,7 @@ from ..kernel.world import now_ms
 from .executor import Executor, RunPipes
 from .inside import ContentObserver, Contents, Inside
 from .launch import RunRequest, preamble, start
-from .node import OUTBOX, Node, keep_from_others
+from .node import OUTBOX, Node, keep_from_others, shortened
 from .observers import (
     DriftObserver,
     Observer,
@@ -35,7 +39,7 @@ OUTPUT_S, KILL_S, CLEAR_S = 5, 10, 5
 
 
 class NodeRun:
-    """A run from `prepare` to its record. `over`: all its messages are sent."""
+    """A run from `prepare` to its record. `over`: only `files` remain."""
 
     def __init__(
         self,
@@ -47,9 +51,11 @@ class NodeRun:
         inside: Inside,
         cache: dict[str, Any] | None = None,
     ) -> None:
-        self.request, self.over = request, False
+        self.request = request
         self._node, self._waiting, self._executor = node, waiting, executor
-        log_file = node.layout.node_log(request.run, request.attempt, self._rank)
+        layout, number = node.layout, (request.run, request.attempt)
+        self.files = RunFiles(node, waiting, layout.node_files(*number, node.name))
+        log_file = layout.node_log(*number, self._rank)
         self._pipes = RunPipes(node.channel, self._name, log_file)
         self._output = OutputObserver()
         container_run = executor.expect(self._heard)
@@ -64,7 +70,7 @@ class NodeRun:
         """offered, begun, withdrawn"""
         self._is_stopped = self._is_late = False
         self._rest = ""
-        """After its end: left (a process lives), clearing (being killed), ""."""
+        """After its end: left (a process lives), clearing (being killed), "", over."""
         self._pid = ""
         self._code: int | None = None
         self._span = now_ms(), now_ms()
@@ -77,6 +83,10 @@ class NodeRun:
     def _rank(self) -> int:
         return self.request.nodes.index(self._node.name)
 
+    @property
+    def over(self) -> bool:
+        return self._rest == "over"
+
     def pulse(self) -> Pulse:
         return self._output.pulse()
 
@@ -87,7 +97,7 @@ class NodeRun:
         try:
             self._pipes.open()
         except Failed:
-            self.over = True
+            self._rest = "over"
             raise
         self._waiting.watch(self._pipes.out, self._take)
         head = preamble(self._node, self.request, self._rank, self._executor, exports)
@@ -145,7 +155,7 @@ class NodeRun:
 
     def ended(self, code: int, *, left: bool = False) -> None:
         """The first process has ended; `left`: another still lives."""
-        if self._code is not None:
+        if self._code is not None or self.over:
             return
         self._code, self._rest = code, "left" if left else ""
         self._span = self._span[0], now_ms()
@@ -201,10 +211,10 @@ class NodeRun:
         self._pipes.keep(f"orchestrator: node {self._node.name}: {text}\n".encode())
 
     def close(self) -> None:
-        """Keep its files, write its record, report its end."""
+        """Keep its files, write its record, report its end; or leave that to `files`."""
         if self.over:
             return
-        self.over = True
+        self._rest = "over"
         for name in ("kill", "output", "clear"):
             self._waiting.cancel(name)
         try:
@@ -219,11 +229,13 @@ class NodeRun:
                     self._tell()
 
     def _tell(self) -> None:
-        request, node = self.request, self._node
         about: dict[str, Any] = {}
         for observer in self._observers:
             about |= observer.end()
-        keep_files(node, node.layout.node_files(request.run, request.attempt, node.name))
+        self.files.keep(partial(self._report, about))
+
+    def _report(self, about: dict[str, Any]) -> None:
+        request, node = self.request, self._node
         code = ENDED_BY_US if self._is_stopped or self._code is None else self._code
         start_ms, end_ms = self._span
         record = NodeRunRecord(node.name, self._rank, code, start_ms, end_ms, **about)
@@ -268,20 +280,50 @@ def _droppable(node: Node) -> int:
 # ---- its files in /results ----
 
 
-def keep_files(node: Node, folder: os.PathLike[str]) -> None:
-    """Move a run's files in /results to `folder`."""
-    if names := _files(node):
-        _keep(node, names, folder)
+class RunFiles:
+    """Moves a run's files in /results to `folder`."""
+
+    def __init__(self, node: Node, waiting: Waiting, folder: Path) -> None:
+        self._node, self._waiting, self._folder = node, waiting, folder
+        self._has_copies = False
+        self._report: Callable[[], object] | None = None
+
+    def keep(self, report: Callable[[], object]) -> None:
+        """Move them and `report`. Leave both to `finish` for another file system."""
+        names = _files(self._node)
+        self._has_copies = bool(names and _keep(self._node, names, self._folder, _move))
+        if self._has_copies:
+            self._report = report
+        else:
+            report()
+
+    def finish(self) -> None:
+        """A release reports before it copies. Raises ReleaseRequested."""
+        try:
+            if not self._waiting.releasing:
+                self.copy()
+        finally:
+            report, self._report = self._report, None
+            if report is not None:
+                report()
+
+    def copy(self) -> None:
+        """Raises ReleaseRequested."""
+        if self._has_copies:
+            _keep(self._node, _files(self._node), self._folder, partial(_copy, self._waiting))
+            self._has_copies = False
 
 
-def keep_unclaimed(node: Node, name: str) -> None:
+def keep_unclaimed(node: Node, waiting: Waiting, name: str) -> None:
     """Move files in /results to a new folder of the node."""
     if names := _files(node):
         folder, taken = node.folder / name, 1
         while os.path.lexists(folder):
             taken += 1
             folder = node.folder / f"{name}-{taken}"
-        _keep(node, names, folder / "files" / node.name)
+        folder = folder / "files" / node.name
+        if names := _keep(node, names, folder, _move):
+            _keep(node, names, folder, partial(_copy, waiting))
 
 
 def _files(node: Node) -> list[str]:
@@ -294,8 +336,11 @@ def _files(node: Node) -> list[str]:
         return []
 
 
-def _keep(node: Node, names: list[str], folder: os.PathLike[str]) -> None:
-    failed = list[OSError]()
+def _keep(
+    node: Node, names: list[str], folder: os.PathLike[str], keep: Callable[[str, str], bool]
+) -> list[str]:
+    """Return the names that `keep` could not."""
+    failed, rest = list[OSError](), list[str]()
     try:
         node.make_in_set(folder)
         if node.settings.engine != "none":
@@ -304,25 +349,44 @@ def _keep(node: Node, names: list[str], folder: os.PathLike[str]) -> None:
         failed, names = [error], []
     for name in names:
         try:
-            _move(os.path.join(node.results, name), os.path.join(folder, name))
+            if not keep(os.path.join(node.results, name), os.path.join(folder, name)):
+                rest.append(name)
         except OSError as error:
             failed.append(error)
     if failed:
         first = failed[0]
         others = f", and {count(len(failed) - 1, 'other')}" if len(failed) > 1 else ""
         node.log(f"could not keep {first.filename or node.results}: {first.strerror}{others}")
+    return rest
 
 
-def _move(source: str, target: str) -> None:
-    """Move also between file systems. Raises OSError."""
+def _move(source: str, target: str) -> bool:
+    """Return False for another file system. Raises OSError."""
     try:
         os.rename(source, target)
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EACCES, errno.EPERM):
             raise
-        import shutil
+        return False
+    return True
 
-        try:
-            shutil.move(source, target)
-        except shutil.Error as failure:
-            raise OSError(errno.EACCES, f"{failure}"[:200], source) from failure
+
+def _copy(waiting: Waiting, source: str, target: str) -> bool:
+    """Move; a copy is `.incomplete` until its end. Raises OSError, ReleaseRequested."""
+    copy = f"{target}.incomplete"
+    script = 'rm -rf -- "$2" && exec cp -RPp -- "$1" "$2"'
+    try:
+        _call(waiting, ["sh", "-c", script, "copy", source, copy], source)
+    except OSError:
+        waiting.call(["rm", "-rf", "--", copy])
+        raise
+    os.rename(copy, target)
+    _call(waiting, ["rm", "-rf", "--", source], source)
+    return True
+
+
+def _call(waiting: Waiting, argv: list[str], path: str) -> None:
+    status, output = waiting.call(argv, errors=subprocess.STDOUT)
+    if status:
+        text = output.decode("utf-8", "replace").partition("\n")[0]
+        raise OSError(errno.EIO, shortened(text, 200), path)
