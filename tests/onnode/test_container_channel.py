@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -16,11 +17,17 @@ from processes import kill_all, processes_of
 from until import LIMIT_S, until
 
 from orchestrator.onnode.agent import container
-from orchestrator.onnode.agent.container import _NOT_SEEN, _SHELL, ContainerExecutor, ShellReport
+from orchestrator.onnode.agent.container import (
+    _NOT_SEEN,
+    _SHELL,
+    ContainerExecutor,
+    ShellReport,
+    look_for_image,
+)
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import Program
-from orchestrator.onnode.kernel.waiting import Failed, Waiting
+from orchestrator.onnode.kernel.waiting import NOT_DONE, Failed, Waiting
 
 
 def end_with_its_jobs(process: subprocess.Popen[Any]) -> None:
@@ -75,6 +82,19 @@ def test_the_report_of_the_shell_before_the_first_run() -> None:
     assert report.is_up and report.is_mapped
     assert (report.host, report.unwritable) == ("n1.cluster", ["/data"])
     assert report.network_lines == ["device mlx5_0"]
+
+
+@pytest.mark.parametrize(("status", "kind"), [(1, "image"), (NOT_DONE, "engine")])
+def test_an_engine_that_does_not_look_in_time_lacks_no_image(
+    tmp_path: Path, status: int, kind: str
+) -> None:
+    engine = tmp_path / "docker"
+    engine.write_text(f"#!/bin/sh\n[ $1 = version ] || exit {status}\n")
+    engine.chmod(0o755)
+    changed = settings(engine_command=(str(engine),), preflight_check_s=LIMIT_S)
+    node: Any = SimpleNamespace(settings=changed)
+    state = look_for_image(node, Waiting())
+    assert (state.kind, state.image_id) == (kind, "") and state.problem
 
 
 ENGINE = r"""#!/bin/bash

@@ -461,6 +461,14 @@ def test_a_log_folder_that_takes_nothing(node: Node) -> None:
     )
 
 
+def test_a_link_of_another_user_in_the_log_folder_is_not_followed(node: Node) -> None:
+    foreign = node.write("foreign", "text\n")
+    (node.top / "logs/.marker.n1").symlink_to(foreign)
+    assert node.check().rows["log_dir"].verdict == "pass"
+    assert foreign.read_text() == "text\n"
+    assert (node.top / "logs/.marker.n1").read_text() == "job 7\n"
+
+
 def test_a_log_folder_without_marker_is_tried(node: Node) -> None:
     row = node.check(ORCH_MARKER="", ORCH_MARKER_TEXT="").rows["log_dir"]
     assert row.verdict == "pass" and row.text.endswith("is writable")

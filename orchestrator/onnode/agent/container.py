@@ -12,7 +12,7 @@ from ..kernel.client import bind, client_argv, folders, registry_in, shared_fold
 from ..kernel.files import make_below
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
-from ..kernel.waiting import Failed, Partner, Waiting, failing
+from ..kernel.waiting import NOT_DONE, Failed, Partner, Waiting, failing
 from .engine import Remover, mapped_users, users_question, users_remedy
 from .executor import AtEnd, Conversation, Executor, Hear
 from .node import HOST_NAME, HOST_S, EngineState, Node, hidden, make_hidden, removal, shortened
@@ -110,11 +110,11 @@ def look_for_image(node: Node, waiting: Waiting) -> EngineState:
     image_id = output.decode("utf-8", "replace").strip() if status == 0 else ""
     if image_id:  # podman leaves out `sha256:`
         return EngineState("up", image_id if ":" in image_id else f"sha256:{image_id}")
-    status, output = ask("version")
-    if status == 0:
-        return EngineState(
-            "up", "", f"image {settings.cont} is not on this node; pull or load it there"
-        )
+    if status != NOT_DONE:
+        status, output = ask("version")
+        if status == 0:
+            problem = f"image {settings.cont} is not on this node; pull or load it there"
+            return EngineState("up", "", problem)
     engine = " ".join(settings.engine_command)
     text = f"the container engine ({engine}) does not answer on this node"
     last = shortened(output.decode("utf-8", "replace").strip().rpartition("\n")[2], 200)

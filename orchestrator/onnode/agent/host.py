@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ..kernel.client import folders
 from ..kernel.events import number
 from ..kernel.plural import count
+from ..kernel.records import replace
 from ..kernel.system import ask, entries, first_line, lines
 from .gpu import Verdict
 from .network import rdma_verdict
@@ -266,7 +267,7 @@ def log_dir(node: Node, state: EngineState) -> Rows:
 
 
 def _try_log_dir(node: Node) -> Verdict:
-    probe = f"{node.settings.logdir}/.orch-probe-{node.name}-{os.getpid()}"
+    probe = f"{node.settings.logdir}/.orch-probe-{node.name}-{os.urandom(8).hex()}"
     verdict = _write_probe(probe, "", f"{node.settings.logdir} is writable")
     if os.path.isfile(probe):
         os.unlink(probe)
@@ -296,8 +297,8 @@ def _see_marker(node: Node, marker: str, wanted: str) -> Verdict:
 
 def _write_probe(path: str, text: str, passed: str) -> Verdict:
     try:
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text + "\n")
+        # Others may write there: it follows no links of theirs.
+        replace(path, f"{text}\n".encode("utf-8", "surrogateescape"), sync=False)
         if first_line(path) == text:
             return "pass", passed, ""
         why = "what was written cannot be read again"
