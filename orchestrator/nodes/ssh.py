@@ -7,6 +7,7 @@ password is requested.
 from __future__ import annotations
 
 import errno
+import re
 import selectors
 import shlex
 import socket
@@ -36,6 +37,9 @@ FEED_POLL_S = 0.01
 CHUNK = 65_536
 
 
+_PORT = re.compile(r"""(?im)^[ \t]*port[ \t=]+"?([^\s"]+)""")
+
+
 class _Files:
     """SSH configuration and known_hosts files, read once per transport."""
 
@@ -59,12 +63,12 @@ class _Files:
         from paramiko import SSHException
 
         try:
-            config = self.config(file).base_ssh_config
-            ports = {config.lookup(host).get("port", "22") for host in config.get_hostnames()}
+            self.config(file)
+            text = Path(file).read_text(errors="replace")
         except (OSError, SSHException, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"--ssh-config {file}: {reason}") from error
-        for port in ports:
+        for port in _PORT.findall(text):
             if not port.isdecimal():
                 raise UsageError(f"--ssh-config {file}: Port {port} is not a number")
 

@@ -149,7 +149,7 @@ def test_events_that_found_no_room_are_written_with_the_next(tmp_path: Path) -> 
 
 def test_a_file_whose_handle_the_server_forgot_is_opened_anew(tmp_path: Path) -> None:
     """As after its server was set up again: each later write to the open file fails, too."""
-    path, opened = tmp_path / "events", list[Appender]()
+    path, opened, is_away = tmp_path / "events", list[Appender](), [True]
 
     class Forgotten(Appender):
         def write(self, content: bytes | bytearray) -> int:
@@ -158,13 +158,19 @@ def test_a_file_whose_handle_the_server_forgot_is_opened_anew(tmp_path: Path) ->
             return super().write(content)
 
     def appender(place: Path) -> Appender:
+        if opened and is_away:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(is_away.pop()))
         opened.append(Forgotten(place))
         return opened[-1]
 
     world: Any = SimpleNamespace(wall_ms=THIS.wall_ms, files=SimpleNamespace(appender=appender))
     log = EventLog(path, world)
-    for word in ("first", "second", "third"):
-        log.append("loop", word)
-    log.close()
-    assert [event.word for event in read_events(path)] == ["first", "second", "third"]
+    words = ["first", "second", "third", "fourth"]
+    with open(tmp_path / "another", "wb") as another:
+        for word in words:
+            log.append("loop", word)
+        log.close()
+        another.flush()
+    assert [event.word for event in read_events(path)] == words
+    assert not (tmp_path / "another").read_bytes()
     assert len(opened) == 2

@@ -178,6 +178,15 @@ def test_an_unusable_ssh_config_is_no_failure_of_a_node(
     assert message in answer.stderr
 
 
+def test_an_ssh_config_with_conditions_is_read(host: Host, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        'Host gpu*\n  Port 1\nMatch user bob\n  Port="1"\nHost localhost\n  HostName 127.0.0.1\n  Port 1\n'
+    )
+    answer = tune(host.env(), "plan", "--nodes", "localhost", "--ssh-config", str(config))
+    assert answer.returncode == 4 and "not a number" not in answer.stderr, answer.stderr
+
+
 def test_a_password_of_two_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="line break"):
         request(b"", "apply", owner="x", root=Root(True, "a\nb"), env={})

@@ -24,19 +24,18 @@ _END = "ended"
 """The last line of a conversation."""
 _NOT_SEEN = "the engine does not see the folder of the job"
 # Runs in the container; $1 is empty without a check of the network, $2 a prefix for rehearsals, $3
-# /NAME/.../ of mounts in /results. The container ends with its input, a pipe of the agent, which
-# carries signals for runs, and scripts to converse with. The engine's `exec` would cost 0.1 s of
-# processor per node, also between run_stop and run_start, and a killed client would leave its
-# process running. Each run has its own process group, which is killed before the next.
+# /NAME/.../ of the site's mounts in /results. The container ends with its input, a pipe of the
+# agent, which carries signals for runs, and scripts to converse with. The engine's `exec` would
+# cost 0.1 s of processor per node, also between run_stop and run_start, and a killed client would
+# leave its process running. Each run has its own process group, which is killed before the next.
 _SHELL = r"""
 share() {  # root of the container is another user on the host, and often nobody on its storage
-  local one
-  set --
+  local one given=()
   for one in /results/* /results/.[!.]*; do
     # Mounts keep their modes; chmod follows links that it is given.
-    [ ! -e "$one" ] || [ -L "$one" ] || [[ $mounted == *"/${one##*/}/"* ]] || set -- "$@" "$one"
+    [ ! -e "$one" ] || [ -L "$one" ] || [[ $mounted == *"/${one##*/}/"* ]] || given+=("$one")
   done
-  [ $# = 0 ] || chmod -R a+rwX "$@"
+  [ ${#given[@]} = 0 ] || chmod -R a+rwX "${given[@]}"
 }
 end_sessions() {  # of runs; several passes, for processes that are forking
   local pass process entry found
@@ -61,7 +60,10 @@ serve() {
     wait "$!"
     code=$?
     kill -KILL -- "-$!"
-    end_sessions
+    # An environment cannot be read while its process hangs in the kernel.
+    exec 5< <(end_sessions 3<&- 4>&-)
+    read -r -t 5 -u 5 _
+    exec 5<&-
     share
     echo "$name ended $code 0" >&4
     [ ! -d /orch-scratch ] || chmod -R a+rwX /orch-scratch/cache
@@ -300,7 +302,7 @@ class ContainerExecutor(Executor):
         tell_host = _TELL_HOST if node.settings.nnodes > 1 else ""
         shell = _SHELL % (tell_host, CONTAINER_NETWORK)
         arguments = ["-c", shell, "container", " ".join(used), inside]
-        arguments.append("/".join(["", *node.mounted, ""]))
+        arguments.append("/".join(["", *node.mounted_by_site, ""]))
         arguments += [inside + place for place in _written(node)]
         volumes = [*_volumes(node), *(bind(*mount) for mount in more)]
         argv = run_argv(node, name, image, volumes, arguments)

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -117,13 +117,16 @@ class Node(NamedTuple):
     @property
     def mounted(self) -> set[str]:
         """Names of mounts in /results."""
-        settings = self.settings
-        site = (mount.split("\t")[1] for mount in settings.site_mounts)
-        return {
-            place.split("/")[2]
-            for place in (*settings.launch_shared, *site)
-            if place.startswith("/results/") and settings.engine != "none"
-        }
+        return self.mounted_by_site | self._in_results(self.settings.launch_shared)
+
+    @property
+    def mounted_by_site(self) -> set[str]:
+        return self._in_results(mount.split("\t")[1] for mount in self.settings.site_mounts)
+
+    def _in_results(self, places: Iterable[str]) -> set[str]:
+        if self.settings.engine == "none":
+            return set()
+        return {place.split("/")[2] for place in places if place.startswith("/results/")}
 
     def run_variables(self) -> dict[str, str]:
         """Return the variables of environment.sh, not checked against its hash. Raises OSError."""

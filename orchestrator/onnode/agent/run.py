@@ -375,11 +375,7 @@ def _copy(waiting: Waiting, source: str, target: str) -> bool:
     """Move; a copy is `.incomplete` until its end. Raises OSError, ReleaseRequested."""
     copy = f"{target}.incomplete"
     script = 'rm -rf -- "$2" && exec cp -RPp -- "$1" "$2"'
-    try:
-        _call(waiting, ["sh", "-c", script, "copy", source, copy], source)
-    except OSError:
-        waiting.call(["rm", "-rf", "--", copy])
-        raise
+    _call(waiting, ["sh", "-c", script, "copy", source, copy], source)
     os.rename(copy, target)
     _call(waiting, ["rm", "-rf", "--", source], source)
     return True

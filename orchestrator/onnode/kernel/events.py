@@ -166,11 +166,10 @@ class EventLog:
         return event
 
     def _reopen(self) -> None:
-        with suppress(OSError):
-            self._file.close()
-        with suppress(OSError):
-            self._file = self._files.appender(self._path)
+        with suppress(OSError):  # still away: the next event tries again
+            file, self._file = self._file, self._files.appender(self._path)
             self._rest[:0] = b"\n"
+            file.close()
 
     def close(self) -> None:
         self._file.close()
