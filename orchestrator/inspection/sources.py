@@ -25,6 +25,9 @@ MOST_TEXT = 1 << 20
 """Bytes of a kept file: longer files are data."""
 MOST_KEPT = 256 << 20
 MOST_FILES = 2_000_000
+MOST_PATH = 4096
+"""As Linux: characters of a path."""
+MOST_FOLDERS = 200
 _TEXT = (".sh", ".bash", ".py", ".yaml", ".yml", ".txt", ".cfg", ".toml", ".sub", ".env")
 _FACTS = re.compile(
     r"(\.dist-info|\.egg-info)(/METADATA|/PKG-INFO)?$|/\.info/version|/os-release$|/torch/version\.py$"
@@ -135,14 +138,14 @@ def read_folder(
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder")
     kept = KeptFiles(names)
-    unread: list[OSError] = []
+    unread: list[OSError | tarfile.ReadError] = []
     for place, folders, files in os.walk(folder, onerror=unread.append):
         for name in [*folders, *files]:
             full = os.path.join(place, name)
-            path = "/" + os.path.relpath(full, folder)
             try:
+                path = _path(os.path.relpath(full, folder))
                 kept.add(_described(path, os.lstat(full), full), partial(_read_file, full))
-            except OSError as error:
+            except (OSError, tarfile.ReadError) as error:
                 unread.append(error)
     return kept.tree(config or ImageConfig(reference=str(folder)), complete=not unread)
 
@@ -212,7 +215,7 @@ def read_members(
     while (member := tar.next()) is not None:
         # tarfile keeps all members: a gigabyte for a million files.
         tar.members.clear()  # type: ignore[attr-defined]
-        path = posixpath.normpath("/" + member.name)
+        path = _path(member.name)
         name = posixpath.basename(path)
         if name.startswith(".wh."):
             folder = posixpath.dirname(path)
@@ -223,14 +226,26 @@ def read_members(
             continue
         kept.add(_of_member(path, member), partial(_content, tar, member))
         if member.islnk():
-            kept.link(path, posixpath.normpath("/" + member.linkname))
+            kept.link(path, _path(member.linkname))
         done += member.size
         if done >> 33 != (done - member.size) >> 33:
             progress(f"{done / 1e9:.0f} GB read")
 
 
+def _path(name: str) -> str:
+    """Return the absolute path of a name. Raises ReadError for a path that no image needs."""
+    # Two slashes at the start would stay: normpath keeps them.
+    path = posixpath.normpath("/" + name.lstrip("/")) if len(name) <= MOST_PATH else ""
+    if not path or path.count("/") > MOST_FOLDERS:
+        raise tarfile.ReadError(
+            f"a path has more than {MOST_PATH} characters or {MOST_FOLDERS} folders: {name[:60]}..."
+        )
+    return path
+
+
 def _of_member(path: str, member: tarfile.TarInfo) -> ImageFile:
     if member.issym():
+        _path(member.linkname)
         return ImageFile(path, "link", member.mode, member.uid, link=member.linkname)
     if member.isdir():
         return ImageFile(path, "folder", member.mode, member.uid)

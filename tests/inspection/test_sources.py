@@ -215,6 +215,33 @@ def test_a_hard_link_to_a_file_of_a_lower_layer(tmp_path: Path) -> None:
     assert read_saved(_tar(tmp_path / "x.tar", _saved(layers))).text("/b.sh") == "text"
 
 
+def test_absolute_names_are_those_without_the_slash(tmp_path: Path) -> None:
+    """As `tar -P` makes them."""
+    first = _layer({"/etc/a.sh": b"text", "//etc/gone.sh": b"old", "/b.sh": "=/etc/a.sh"})
+    second = _layer({"/etc/.wh.gone.sh": b""})
+    tree = read_saved(_tar(tmp_path / "x.tar", _saved([first, second])))
+    assert tree.text("/b.sh") == tree.text("/etc/a.sh") == "text"
+    assert tree.names("/etc") == ["a.sh"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [{"a" * 5000: b""}, {"a/" * 250 + "x": b""}, {"a": "b/" * 9000}, {"a": "=" + "b/" * 250 + "x"}],
+    ids=["long", "deep", "long link", "deep hard link"],
+)
+def test_paths_that_no_image_needs_are_refused(
+    files: dict[str, bytes | str], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="a path has more than 4096 characters or 200 folders"):
+        read_saved(_tar(tmp_path / "x.tar", _saved([_layer(files)])))
+
+
+def test_a_folder_that_is_too_deep_is_not_read_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / ("a/" * 250)).mkdir(parents=True)
+    tree = read_folder(tmp_path)
+    assert tree.is_folder("/" + "a/" * 150) and not tree.complete
+
+
 class OciLayout:
     """An OCI layout that is put together blob by blob."""
 
