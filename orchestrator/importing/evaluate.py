@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestrator.errors import InputError, UsageError
 from orchestrator.importing.execution import executed
 from orchestrator.importing.shell import MARK, RANDOM, STAMP, NoParser, NotPlain, read_config
+from orchestrator.inspection.trace import whole_number
 from orchestrator.model.values import EnvValue, Minutes, Text, Unique
 from orchestrator.onnode.kernel.regular import read_bytes
 
@@ -110,9 +111,11 @@ def _value(first: str, again: str, two: str, three: str) -> EnvValue | None:
         rests = [text.removeprefix(prefix) for text in (first, again)]
         is_stamp = all(rest.isdecimal() and len(rest) >= 10 for rest in rests)
         return Unique(prefix) if is_stamp else None
-    if first != two and all(text.isdecimal() for text in (first, two, three)):
-        per_run = int(two) - int(first)
-        fixed = int(first) - per_run
-        if fixed >= 0 and per_run >= 0 and int(three) == fixed + 3 * per_run:
-            return Minutes(fixed, per_run)
+    numbers = [whole_number(text) for text in (first, two, three)]
+    match numbers:
+        case [int(single), int(double), int(triple)] if first != two:
+            per_run = double - single
+            fixed = single - per_run
+            if fixed >= 0 and per_run >= 0 and triple == fixed + 3 * per_run:
+                return Minutes(fixed, per_run)
     return Text(first)

@@ -132,24 +132,35 @@ class _ConfigWalk(ScriptWalk):
         known = len(self.trace.assignments)
         try:
             super().statement(node, shell)
-        except Exit:
+        except (Exit, RecursionError):
             raise self.refused(shell.frame.source, line_of(node)) from None
         values = [assignment.value for assignment in self.trace.assignments[known:]]
         if self.trace.undecided or not all(map(is_known, values)):
             raise self.refused(shell.frame.source, line_of(node))
 
 
-def _odd(node: Node, *, inside: bool = False) -> Node | None:
-    """Return the first non-plain part; `inside`: in a command substitution."""
-    children = node.children
-    kinds = [child.type for child in children]
+def _odd(root: Node) -> Node | None:
+    """Return the first non-plain part."""
+    pending = [(root, False)]
+    while pending:
+        node, inside = pending.pop()
+        if not _is_plain(node, inside=inside):
+            return node
+        inside = inside or node.type == "command_substitution"
+        pending.extend((child, inside) for child in reversed(node.children))
+    return None
+
+
+def _is_plain(node: Node, *, inside: bool) -> bool:
+    """`inside`: in a command substitution."""
+    kinds = [child.type for child in node.children]
     match node.type:
         case "command":
             name, *arguments = map(text_of, node.named_children)
             is_plain = name in (_OUTPUTS if inside else _STATEMENTS)
             is_plain = is_plain and "variable_assignment" not in kinds
             if name == "date":
-                is_plain = is_plain and len(arguments) == 1 and arguments[0].lstrip('"')[0] == "+"
+                is_plain = is_plain and len(arguments) == 1 and arguments[0].lstrip('"')[:1] == "+"
         case "declaration_command":
             is_plain = kinds[0] == "export" and "word" not in kinds
         case "variable_assignment":
@@ -163,10 +174,7 @@ def _odd(node: Node, *, inside: bool = False) -> Node | None:
             is_plain = inside
         case kind:
             is_plain = kind in _PLAIN
-    if not is_plain:
-        return node
-    inside = inside or node.type == "command_substitution"
-    return next((odd for child in children if (odd := _odd(child, inside=inside))), None)
+    return is_plain
 
 
 def _is_own(name: str) -> bool:

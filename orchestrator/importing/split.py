@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.errors import UsageError
 from orchestrator.importing.evaluate import ConfigEnvironment
+from orchestrator.inspection.trace import whole_number
 from orchestrator.model import Catalogue
 from orchestrator.model.compose import round_order
 from orchestrator.model.documents import SystemRound, WorkloadRound
@@ -250,9 +251,9 @@ def _facts(
 def _number(
     evaluation: ConfigEnvironment, known: WorkloadRound, fact: str, otherwise: str = ""
 ) -> int | None:
-    votes = Counter(text for text in _of_ref(evaluation, known, fact) if text.isdecimal())
-    text = votes.most_common(1)[0][0] if votes else otherwise
-    return int(text) if text.isdecimal() else None
+    numbers = map(whole_number, _of_ref(evaluation, known, fact))
+    votes = Counter(number for number in numbers if number is not None and number >= 0)
+    return votes.most_common(1)[0][0] if votes else whole_number(otherwise)
 
 
 # ---- fabric ----
@@ -348,8 +349,9 @@ def _resolved(facts: Mapping[str, str], value: Any) -> EnvValue | None:
 
 def _computed_like(value: EnvValue, known: Any) -> EnvValue:
     """Return minutes as the known round computes them, with its fixed part."""
-    if isinstance(known, Minutes) and isinstance(value, Text) and value.text.isdecimal():
-        per_run = int(value.text) - known.fixed
+    number = whole_number(value.text) if isinstance(value, Text) else None
+    if isinstance(known, Minutes) and number is not None:
+        per_run = number - known.fixed
         return Minutes(known.fixed, per_run) if per_run >= 0 else value
     return value
 

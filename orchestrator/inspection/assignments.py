@@ -8,7 +8,7 @@ from orchestrator.inspection import expansion
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import text_of
-from orchestrator.inspection.trace import Assignment
+from orchestrator.inspection.trace import Assignment, whole_number
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -71,12 +71,13 @@ def _assign_element(
     index_node = node.child_by_field_name("index")
     index = expansion.text(walk, shell, index_node) if index_node is not None else ""
     before = shell.variables.get(name)
-    if isinstance(before, list) and index.isdigit() and int(index) <= len(before):
+    number = whole_number(index)
+    if isinstance(before, list) and number is not None and 0 <= number <= len(before):
         items = list(before)
-        items[int(index) : int(index) + 1] = [value]
+        items[number : number + 1] = [value]
         shell.variables.set(name, items)
         return
-    if isinstance(before, list) and not before and not index.isdigit():
+    if isinstance(before, list) and not before and number is None:
         before = {}
     items_by_key = dict(before) if isinstance(before, dict) else {}
     items_by_key[index] = items_by_key.get(index, "") + value if adds else value

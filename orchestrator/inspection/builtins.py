@@ -14,7 +14,7 @@ from orchestrator.inspection.flow import Break, Continue, Exit, Return
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import line_of, parse, text_of
-from orchestrator.inspection.trace import UNKNOWN, Undecided, is_known
+from orchestrator.inspection.trace import UNKNOWN, Undecided, is_known, whole_number
 from orchestrator.inspection.variables import Value
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def _continue(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int
 
 
 def _number(text: str) -> int | None:
-    return int(text) & 255 if text.lstrip("-").isdigit() else None
+    number = whole_number(text)
+    return None if number is None else number & 255
 
 
 def _nothing(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -169,8 +170,8 @@ def _set(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | No
 
 
 def _shift(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    count = int(argv[1]) if len(argv) > 1 and argv[1].isdigit() else 1
-    return 0 if shell.frame.shift(count) else 1
+    count = whole_number(argv[1]) if len(argv) > 1 else 1
+    return 0 if shell.frame.shift(1 if count is None or count < 0 else count) else 1
 
 
 def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -258,8 +259,10 @@ def _wait(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | N
     asked = [word for word in argv[1:] if not word.startswith("-")]
     if not asked and "-n" not in argv:
         return 0
-    number = (asked or [f"{UNKNOWN}{len(shell.jobs) - 1}"])[-1].removeprefix(UNKNOWN)
-    return shell.jobs[int(number)] if number.isdigit() and int(number) < len(shell.jobs) else None
+    last = f"{UNKNOWN}{len(shell.jobs) - 1}"
+    number = whole_number((asked or [last])[-1].removeprefix(UNKNOWN))
+    is_job = number is not None and 0 <= number < len(shell.jobs)
+    return shell.jobs[number] if number is not None and is_job else None
 
 
 def _trap(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:

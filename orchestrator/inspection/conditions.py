@@ -155,7 +155,7 @@ def _compared(sign: str, left: str, right: str) -> Answer:
 def _number(text: str) -> int | None:
     if not text.strip():
         return 0
-    return int(text) if re.fullmatch(r"\s*[-+]?(0|[1-9]\d{0,17})\s*", text) else None
+    return int(text) if re.fullmatch(r"\s*[-+]?(0|[1-9][0-9]{0,17})\s*", text) else None
 
 
 def _search(pattern: str, text: str) -> Answer:
@@ -247,7 +247,12 @@ def calculated(left: int, sign: str, right: int) -> int | None:
         quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
         return quotient if sign == "/" else left - right * quotient
     calculate = _CALCULATE.get(sign)
-    return None if calculate is None else int(calculate(left, right))
+    return None if calculate is None else _of_64_bits(int(calculate(left, right)))
+
+
+def _of_64_bits(value: int) -> int | None:
+    """Return a number that bash can hold, else None."""
+    return value if -(1 << 63) <= value < 1 << 63 else None
 
 
 def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
@@ -268,13 +273,15 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
 
 def plain_number(text: str) -> int | None:
     """Return a product or sum of plain numbers, else None."""
-    total = 0
+    total: int | None = 0
     for term in text.split("+"):
-        product = 1
+        product: int | None = 1
         for factor in term.split("*"):
             number = _number(factor) if factor.strip() else None
-            if number is None:
+            if number is None or product is None:
                 return None
-            product *= number
-        total += product
+            product = _of_64_bits(product * number)
+        if product is None or total is None:
+            return None
+        total = _of_64_bits(total + product)
     return total

@@ -10,7 +10,14 @@ from orchestrator.inspection import choices
 from orchestrator.inspection.conditions import calculated
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
-from orchestrator.inspection.trace import UNKNOWN, Download, Place, Undecided, is_known
+from orchestrator.inspection.trace import (
+    UNKNOWN,
+    Download,
+    Place,
+    Undecided,
+    is_known,
+    whole_number,
+)
 
 _PIP = re.compile(r"(uv )?pip(3(\.\d+)?)?")
 
@@ -179,12 +186,8 @@ def output(walk: Walk, shell: ShellState, name: str, argv: list[str]) -> str:
         "sync",
     ):
         return ""
-    if (
-        name == "seq"
-        and arguments
-        and all(argument.lstrip("-").isdigit() for argument in arguments)
-    ):
-        numbers = [int(argument) for argument in arguments]
+    numbers = [number for word in arguments if (number := whole_number(word)) is not None]
+    if name == "seq" and arguments and len(numbers) == len(arguments):
         first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
         step = numbers[1] if len(numbers) == 3 else 1
         if step and abs(last - first) < 10_000:
@@ -247,8 +250,8 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
         rest = rest[2:]
         if option == "-name":
             names.append(value)
-        elif option == "-maxdepth" and value.isdigit():
-            depth = int(value)
+        elif option == "-maxdepth" and (number := whole_number(value)) is not None:
+            depth = number
         elif option == "-type":
             kind = value
     if rest or not folders:

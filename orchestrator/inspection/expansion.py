@@ -12,7 +12,7 @@ from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import decoded, text_of
-from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known
+from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known, whole_number
 from orchestrator.inspection.variables import Value
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def value_of(shell: ShellState, name: str) -> Value | None:
     """Return a variable or special parameter, or None."""
     if name in shell.variables:
         return shell.variables.get(name)
-    if name.isdigit():
-        if name == "0":
+    if (number := whole_number(name)) is not None:
+        if number == 0:
             return shell.frame.script
-        index = int(name) - 1
+        index = number - 1
         return shell.frame.positional[index] if index < len(shell.frame.positional) else None
     if name in _UNDECIDED_NAMES:
         return UNKNOWN
@@ -305,9 +305,8 @@ def _element(value: Value, index: str) -> list[str]:
     if isinstance(value, dict):
         return [value[index]] if index in value else ([UNKNOWN] if not is_known(index) else [])
     items = [value] if isinstance(value, str) else value
-    if not index.lstrip("-").isdigit():
+    if (number := whole_number(index)) is None:
         return [UNKNOWN] if items else []
-    number = int(index)
     return [items[number]] if -len(items) <= number < len(items) else []
 
 
@@ -374,20 +373,26 @@ def _changed(value: str, operator: str, argument: str) -> str:
 
 def _part(values: list[str], argument: str, *, of_arguments: bool) -> list[str]:
     """Return the elements of ${@:begin:count} or ${NAME[@]:begin:count}; arguments count from 1."""
-    numbers = [part.strip() for part in argument.split(":")]
-    if not all(part.isdigit() for part in numbers) or len(numbers) > 2:
+    numbers = _numbers(argument)
+    if not numbers or min(numbers) < 0:
         return [UNKNOWN]
-    begin = max(int(numbers[0]) - of_arguments, 0)
-    return values[begin : begin + int(numbers[1]) if len(numbers) == 2 else None]
+    begin = max(numbers[0] - of_arguments, 0)
+    return values[begin : begin + numbers[1] if len(numbers) == 2 else None]
+
+
+def _numbers(argument: str) -> list[int]:
+    """Return the one or two numbers of begin:count; [] if unknown."""
+    numbers = [whole_number(part.strip()) for part in argument.split(":")]
+    known = [number for number in numbers if number is not None]
+    return known if len(known) == len(numbers) <= 2 else []
 
 
 def _slice(value: str, argument: str) -> str:
-    numbers = [part.strip() for part in argument.split(":")]
-    if not all(part.lstrip("-").isdigit() for part in numbers) or len(numbers) > 2:
+    numbers = _numbers(argument)
+    if not numbers:
         return UNKNOWN
-    begin = int(numbers[0])
-    end = begin + int(numbers[1]) if len(numbers) == 2 else None
-    return value[begin:end]
+    begin = numbers[0]
+    return value[begin : begin + numbers[1] if len(numbers) == 2 else None]
 
 
 def _cut(value: str, operator: str, pattern: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from orchestrator.inspection.contract import Contract, where_errors_go
 from orchestrator.inspection.given import Given
 from orchestrator.inspection.streams import LOG
-from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown
+from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown, whole_number
 from orchestrator.words import count
 
 Severity = Literal["error", "warning", "note"]
@@ -422,13 +422,14 @@ def _misled(
     options: dict[str, str], other: dict[str, str], given: Given, *, is_c10d: bool
 ) -> Iterator[tuple[str, str]]:
     each, nodes = options.get("nproc_per_node", ""), options.get("nnodes", "")
-    if each.isdigit() and int(each) != given.gpus:
+    ranks, expected = whole_number(each), whole_number(nodes)
+    if ranks is not None and ranks != given.gpus:
         yield (
-            f"torchrun makes {count(int(each), 'rank')} per node",
+            f"torchrun makes {count(ranks, 'rank')} per node",
             f"a node has {count(given.gpus, 'GPU')}",
         )
-    if nodes.isdigit() and int(nodes) != given.nodes:
-        yield f"torchrun waits for {count(int(nodes), 'node')}", f"the system has {given.nodes}"
+    if expected is not None and expected != given.nodes:
+        yield f"torchrun waits for {count(expected, 'node')}", f"the system has {given.nodes}"
     if given.nodes == 1:
         return
     rank, theirs = options.get("node_rank", ""), other.get("node_rank", "")

@@ -75,17 +75,37 @@ def follow(
         if text is None:
             continue
         trace.scripts.setdefault(path, f"imported by {script}")
+        place = Place(path, 1, maybe)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of odd escapes
-                module = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            trace.undecided.append(Undecided("Python that cannot be parsed", Place(path, 1, maybe)))
+            module = _parsed(text)
+            if path == script:
+                module = _WithArguments(module, argv).visit(module)
+            read_module(module, place, trace, environment)
+        except UNREADABLE:
+            trace.undecided.append(Undecided("Python that cannot be parsed", place))
             continue
-        if path == script:
-            module = _WithArguments(module, argv).visit(module)
-        read_module(module, Place(path, 1, maybe), trace, environment)
         pending.extend(_imports(tree, module, path, roots))
+
+
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+
+def _parsed(text: str) -> ast.Module:
+    """Return a program's tree, with constants that can be shown. Raises UNREADABLE."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of odd escapes
+        module: ast.Module = _Shown().visit(ast.parse(text))
+    return module
+
+
+class _Shown(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        value = node.value
+        if isinstance(value, str):
+            value = value.encode("utf-8", "replace").decode()  # half a surrogate
+        elif isinstance(value, int) and value.bit_length() > 64:
+            value = UNKNOWN
+        return ast.copy_location(ast.Constant(value, kind=node.kind), node)
 
 
 class _WithArguments(ast.NodeTransformer):
@@ -151,13 +171,9 @@ def module_files(tree: ImageTree, name: str, folders: Sequence[str]) -> Iterator
 
 def read_text(given: PythonText, trace: Trace, environment: dict[str, str]) -> None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            module = ast.parse(given.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        read_module(_parsed(given.text), given.place, trace, environment, is_text=True)
+    except UNREADABLE:
         trace.undecided.append(Undecided("Python that cannot be parsed", given.place))
-        return
-    read_module(module, given.place, trace, environment, is_text=True)
 
 
 def read_module(

@@ -51,11 +51,13 @@ def line_of(node: Node) -> int:
 
 
 def first_error(node: Node) -> Node | None:
-    if not node.has_error:
-        return None
-    if node.type == "ERROR" or node.is_missing:
-        return node
-    return next((error for child in node.children if (error := first_error(child))), None)
+    pending = [node]
+    while pending:
+        here = pending.pop()
+        if here.type == "ERROR" or here.is_missing:
+            return here
+        pending.extend(child for child in reversed(here.children) if child.has_error)
+    return None
 
 
 def assigned_names(node: Node) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -11,6 +12,11 @@ UNKNOWN = "\ue000"
 
 def is_known(text: str) -> bool:
     return UNKNOWN not in text
+
+
+def whole_number(text: str) -> int | None:
+    """Return a plain decimal number of 64 bits, else None."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None
 
 
 def shown(text: str) -> str:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 60_000
 MOST_DEPTH = 25
 """Of functions and scripts that start each other."""
+TOO_DEEP = "it is nested too deeply to be walked"
 LIBRARY_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 HANDLERS = {**STATEMENTS, **COMMANDS}
 SEQUENCES = {"program", "do_group", "ERROR"}
@@ -78,7 +79,7 @@ class ScriptWalk:
         except Exit as end:
             return end.status
         except RecursionError:
-            self.trace.undecided.append(Undecided("it is nested too deeply to be walked", origin))
+            self.trace.undecided.append(Undecided(TOO_DEEP, origin))
             return None
 
     def run_python_commands(self, begin: int) -> None:
@@ -96,6 +97,8 @@ class ScriptWalk:
                         programs.run(self, shell, list(command.program), command.place)
             except Flow:
                 pass
+            except RecursionError:
+                self.trace.undecided.append(Undecided(TOO_DEEP, command.place))
             finally:
                 self._maybe -= command.place.maybe
         for at, missing in enumerate(self.trace.missing[known:], known):

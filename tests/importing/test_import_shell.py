@@ -93,6 +93,9 @@ def test_what_is_read_is_what_bash_gives(tmp_path: Path) -> None:
         "export X=$(readlink -f ${BASH_SOURCE[0]})",
         "X[0]=1",
         "cat <<EOF\nx\nEOF",
+        'export X=$(date "")',
+        "export X=$((" + "(" * 1500 + "1" + ")" * 1500 + "))",
+        "export X=$((" + " * ".join(["99999"] * 300) + "))",
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_refused_with_its_line(tmp_path: Path, line: str) -> None:

@@ -209,3 +209,21 @@ def test_torchrun_as_a_module_of_python(tmp_path: Path) -> None:
 def test_an_image_without_a_shell_script(tmp_path: Path) -> None:
     _, found = _inspect(tmp_path, {})
     assert _kinds(found)["missing program"].startswith("the image has no /workspace/code/run_and")
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (f"import os\nos.remove(0x{'f' * 6000})\n", ""),
+        ("import os\nos.system('wget \\ud800')\nos.remove('/data/\\ud800')\n", ""),
+        (f"import os\nos.system({'(' * 2000 + 'wget x' + ')' * 2000!r})\n", "nested too deeply"),
+        (f"import os\nos.system({'+'.join(['b'] * 3000)})\n", "cannot be parsed"),
+    ],
+    ids=["a number", "half a surrogate", "brackets", "a sum"],
+)
+def test_odd_python_is_read_as_far_as_possible(program: str, why: str, tmp_path: Path) -> None:
+    files = {RUN: START + "\n", TRAIN: program}
+    contract, found = _inspect(tmp_path, files)
+    assert contract.ranks == "torchrun one node"
+    assert not why or any(why in one.why for one in contract.trace.undecided)
+    "".join(f"{one.what}{one.why}" for one in found).encode()

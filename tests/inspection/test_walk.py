@@ -11,7 +11,7 @@ from script_snippets import OUTPUTS, SNIPPETS
 
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.sources import read_folder
-from orchestrator.inspection.trace import Trace
+from orchestrator.inspection.trace import UNKNOWN, Trace
 from orchestrator.inspection.walk import ScriptWalk
 
 GIVEN = {"NNODES": "2", "MODE": "slow"}
@@ -168,7 +168,24 @@ def test_where_output_goes(text: str, out: str, err: str, tmp_path: Path) -> Non
         ": ${x:=$(cat /dev/zero)}\n",
         "case $1 in a) ;;\n",
         "\x00\x01\x02",
+        "exit ²\n",
+        "exit --5\n",
+        "shift ²\n",
+        "a=(1)\necho ${a[²]} ${a:²} ${@:²}\nwait ²\nseq ²\na[²]=3\n",
+        f"exit {'9' * 5000}\n",
+        "find . -maxdepth ²\n",
     ],
 )
 def test_odd_scripts_end(text: str, tmp_path: Path) -> None:
     _trace(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "sum_",
+    ["((9**63)**63)**63", "*".join(["99999"] * 300), "2**62+2**62"],
+    ids=["powers", "a product", "a sum"],
+)
+def test_numbers_that_bash_cannot_hold_are_unknown(sum_: str, tmp_path: Path) -> None:
+    text = f'a=$(({sum_}))\nb="$(({sum_}))"\nc=$((2**62+(2**62-1)))\n'
+    values = {one.name: one.value for one in _trace(tmp_path, text).assignments}
+    assert values == {"a": UNKNOWN, "b": UNKNOWN, "c": str((1 << 63) - 1)}
