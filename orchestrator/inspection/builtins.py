@@ -140,8 +140,30 @@ def _formatted(form: str, values: list[str]) -> str:
 
 
 def _cd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    target = next((word for word in argv[1:] if not word.startswith("-")), "/root")
-    shell.enter(walk.absolute(shell, target))
+    target = next((word for word in argv[1:] if word == "-" or word[:1] != "-"), "/root")
+    if target != "-":
+        shell.enter(walk.absolute(shell, target))
+        return 0
+    before = shell.variables.scalar("OLDPWD")
+    if before is None:
+        return 1
+    shell.enter(before)
+    shell.streams.write(before + "\n")
+    return 0
+
+
+def _pushd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    """pushd DIR and popd. Their other forms lead to a folder that is not followed."""
+    folders = expansion.value_of(shell, "DIRSTACK")
+    known = folders if isinstance(folders, list) else []
+    if argv[0] == "popd" and not known:
+        return 1
+    if len(argv) != 2 - (argv[0] == "popd") or argv[-1].startswith(("-", "+")):
+        shell.enter(UNKNOWN)
+        return None
+    before = shell.cwd
+    shell.enter(known[0] if argv[0] == "popd" else walk.absolute(shell, argv[1]))
+    shell.variables.set("DIRSTACK", known[1:] if argv[0] == "popd" else [before, *known])
     return 0
 
 
@@ -340,8 +362,8 @@ BUILTINS: dict[str, Builtin] = {
     "echo": _echo,
     "printf": _printf,
     "cd": _cd,
-    "pushd": _cd,
-    "popd": _unknown,
+    "pushd": _pushd,
+    "popd": _pushd,
     "pwd": _pwd,
     "set": _set,
     "shift": _shift,

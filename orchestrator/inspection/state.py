@@ -128,6 +128,8 @@ class ShellState:
         self.status = status
 
     def enter(self, folder: str) -> None:
+        self.variables.set("OLDPWD", self.cwd)
+        self.variables.export("OLDPWD")
         self.cwd = folder
 
     def merge(self, ends: list[ShellState]) -> None:
