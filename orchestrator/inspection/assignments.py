@@ -8,7 +8,7 @@ from orchestrator.inspection import expansion
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import text_of
-from orchestrator.inspection.trace import Assignment, whole_number
+from orchestrator.inspection.trace import Assignment, bounded, whole_number
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -50,7 +50,7 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
         _assign_element(walk, name_node, name, value, shell, adds=adds)
         return name
     if adds:
-        value = (shell.variables.scalar(name) or "") + value
+        value = bounded((shell.variables.scalar(name) or "") + value)
     forced = value_node is None or name not in text_of(value_node)
     place = walk.place(node, shell)
     walk.trace.assignments.append(Assignment(name, value, forced, place))

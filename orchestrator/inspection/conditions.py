@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import expansion
 from orchestrator.inspection.interface import Answer, Walk
+from orchestrator.inspection.patterns import search
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, Read, is_known
@@ -111,7 +112,7 @@ def _compare(
     if sign in _NUMBERS:
         return _compared(sign, mine, yours)
     if sign == "=~":
-        return _search(yours, mine)
+        return search(yours, mine) if is_known(mine + yours) else None
     if not is_known(mine + yours):
         return _differ(mine, yours, sign)
     if sign in ("=", "=="):
@@ -156,15 +157,6 @@ def _number(text: str) -> int | None:
     if not text.strip():
         return 0
     return int(text) if re.fullmatch(r"\s*[-+]?(0|[1-9][0-9]{0,17})\s*", text) else None
-
-
-def _search(pattern: str, text: str) -> Answer:
-    if not is_known(pattern + text) or len(text) > 4096 or len(pattern) > 256:
-        return None
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return None
 
 
 def _differ(mine: str, yours: str, sign: str) -> Answer:

@@ -12,7 +12,16 @@ from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import decoded, text_of
-from orchestrator.inspection.trace import UNKNOWN, Assignment, Read, Use, is_known, whole_number
+from orchestrator.inspection.trace import (
+    MOST_VALUE,
+    UNKNOWN,
+    Assignment,
+    Read,
+    Use,
+    bounded,
+    is_known,
+    whole_number,
+)
 from orchestrator.inspection.variables import Value
 
 if TYPE_CHECKING:
@@ -35,6 +44,8 @@ _REQUIRED = {":?", "?"}
 _LIST = re.compile(rb"\$@|\$\{(@|\w+\[@\])\}")
 MOST_NAMES = 2000
 """Of one pattern."""
+MOST_CUT = 4096
+"""Characters: each end of a value is compared."""
 _GLOB = re.compile(r"[*?\[]")
 
 
@@ -84,7 +95,7 @@ def fields(walk: Walk, shell: ShellState, node: Node) -> list[str]:
 
 def text(walk: Walk, shell: ShellState, node: Node) -> str:
     """Return a value, pattern or file name as a single word."""
-    return " ".join(_fields(walk, shell, node, split=False))
+    return bounded(" ".join(_fields(walk, shell, node, split=False)))
 
 
 def _literal(node: Node) -> str:
@@ -172,7 +183,7 @@ def _joined(parts: Sequence[list[str]]) -> list[str]:
     joined: list[str] = []
     for part in parts:
         if part and joined:
-            joined[-1] += part[0]
+            joined[-1] = bounded(joined[-1] + part[0])
             joined.extend(part[1:])
         else:
             joined.extend(part)
@@ -209,7 +220,7 @@ def _mixed(walk: Walk, shell: ShellState, node: Node, begin: int, end: int) -> l
         else:
             values = _fields(walk, shell, child, split=False)
         if values:
-            parts[-1] += values[0]
+            parts[-1] = bounded(parts[-1] + values[0])
             parts.extend(values[1:])
         elif parts == [""] and begin >= end and _LIST.fullmatch(source[1:-1]):
             return []  # "$@" without arguments is no word
@@ -367,6 +378,8 @@ def _changed(value: str, operator: str, argument: str) -> str:
         return _slice(value, argument)
     if operator in ("/", "//"):
         old, _, new = argument.partition("/")
+        if value.count(old) * len(new) > MOST_VALUE:
+            return UNKNOWN
         return value.replace(old, new, -1 if operator == "//" else 1) if old else value
     return UNKNOWN
 
@@ -397,6 +410,8 @@ def _slice(value: str, argument: str) -> str:
 
 def _cut(value: str, operator: str, pattern: str) -> str:
     """Return a value after ${NAME%pattern}, %%, # or ##."""
+    if len(value) > MOST_CUT:
+        return UNKNOWN
     lengths = range(len(value) + 1)
     longest = len(operator) == 2
     if operator.startswith("%"):

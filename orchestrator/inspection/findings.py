@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from orchestrator.inspection.contract import Contract, where_errors_go
 from orchestrator.inspection.given import Given
+from orchestrator.inspection.patterns import search
 from orchestrator.inspection.streams import LOG
 from orchestrator.inspection.trace import PathUse, Place, Read, Start, is_known, shown, whole_number
 from orchestrator.words import count
@@ -297,11 +298,8 @@ def _lets_through(pattern: str, options: str, line: str) -> bool | None:
     if not is_known(pattern) or "$" in pattern or not pattern:
         return None
     fixed = re.search(r"\s-\w*F", options) is not None
-    try:
-        matches = pattern in line if fixed else bool(re.search(pattern.replace("\\|", "|"), line))
-    except re.error:
-        return None
-    return matches is not bool(re.search(r"\s-\w*v|--invert", options))
+    matches = pattern in line if fixed else search(pattern.replace("\\|", "|"), line)
+    return None if matches is None else matches is not bool(re.search(r"\s-\w*v|--invert", options))
 
 
 def _shown_by(given: Given) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection.streams import Streams
-from orchestrator.inspection.trace import UNKNOWN
+from orchestrator.inspection.trace import MOST_VALUE, UNKNOWN
 from orchestrator.inspection.variables import Variables
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Frame:
         return replace(self, positional=list(self.positional))
 
     def set_arguments(self, arguments: list[str]) -> None:
-        self.positional = arguments
+        self.positional = arguments if len(arguments) <= MOST_VALUE else [UNKNOWN]
 
     def shift(self, count: int) -> bool:
         """Drop arguments; return False if there are fewer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from orchestrator.inspection.trace import UNKNOWN
+from orchestrator.inspection.trace import UNKNOWN, bounded
 
 LOG = "log"
 NOWHERE = "/dev/null"
@@ -26,7 +26,7 @@ class Streams:
 
     def write(self, text: str) -> None:
         if self.captured is not None:
-            self.captured.append(text)
+            self.captured[:] = [bounded("".join([*self.captured, text]))]
 
     def capture(self) -> list[str]:
         """Collect standard output in the returned list."""

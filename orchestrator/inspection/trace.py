@@ -14,6 +14,14 @@ def is_known(text: str) -> bool:
     return UNKNOWN not in text
 
 
+MOST_VALUE = 1 << 17
+"""Characters: Linux passes no longer argument or variable."""
+
+
+def bounded(text: str) -> str:
+    return text if len(text) <= MOST_VALUE else UNKNOWN
+
+
 def whole_number(text: str) -> int | None:
     """Return a plain decimal number of 64 bits, else None."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from orchestrator.inspection.trace import UNKNOWN
+from orchestrator.inspection.trace import MOST_VALUE, UNKNOWN, bounded
 
 Value = str | list[str] | dict[str, str]
 
@@ -34,6 +34,10 @@ class Variables:
         return value
 
     def set(self, name: str, value: Value) -> None:
+        if isinstance(value, str):
+            value = bounded(value)
+        elif isinstance(value, list) and len(value) > MOST_VALUE:
+            value = [UNKNOWN]
         self.by_name[name] = value
 
     def unset(self, name: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from script_snippets import OUTPUTS, SNIPPETS
 
+from orchestrator.inspection.patterns import search
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.sources import read_folder
 from orchestrator.inspection.trace import UNKNOWN, Trace
@@ -168,6 +169,13 @@ def test_where_output_goes(text: str, out: str, err: str, tmp_path: Path) -> Non
         ": ${x:=$(cat /dev/zero)}\n",
         "case $1 in a) ;;\n",
         "\x00\x01\x02",
+        "x=xx\nfor i in $(seq 40); do x=$x$x; y+=$x; done\n",
+        'x=xx\nfor i in $(seq 40); do x="$x $x"; done\n',
+        "x=xx\nfor i in $(seq 40); do x=$(echo $x$x; echo $x); done\n",
+        "x=xx\nfor i in $(seq 40); do x=${x//x/$x}; done\n",
+        'x=(x)\nfor i in $(seq 40); do x=("${x[@]}" "${x[@]}"); set -- "$@" "$@" a; done\n',
+        f"x={'a' * 40}b\n[[ $x =~ ^(a+)+$ ]]\n[[ $x =~ ^(a|a)*$ ]]\n",
+        f"x={'a' * 4000}b\n[[ $x =~ a*a*a*a*c ]]\necho ${{x%%*a*b*c}}\n",
         "exit ²\n",
         "exit --5\n",
         "shift ²\n",
@@ -189,3 +197,21 @@ def test_numbers_that_bash_cannot_hold_are_unknown(sum_: str, tmp_path: Path) ->
     text = f'a=$(({sum_}))\nb="$(({sum_}))"\nc=$((2**62+(2**62-1)))\n'
     values = {one.name: one.value for one in _trace(tmp_path, text).assignments}
     assert values == {"a": UNKNOWN, "b": UNKNOWN, "c": str((1 << 63) - 1)}
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "answer"),
+    [
+        ("7.2.2", r"^[0-9]+(\.[0-9]+)*$", True),
+        ("MI355X", "^MI3.*X$", True),
+        ("x" * 4000, "y.*z", False),
+        ("a" * 40, "^(a+)+$", None),
+        ("a" * 4000, "a*a*a*a*b", None),
+        ("a", "a{99999999999}", None),
+        ("a", "(", None),
+    ],
+)
+def test_a_pattern_is_searched_if_that_ends_soon(
+    text: str, pattern: str, answer: bool | None
+) -> None:
+    assert search(pattern, text) is answer
