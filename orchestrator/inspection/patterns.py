@@ -8,8 +8,8 @@ from math import comb
 
 MOST_WAYS = 10_000_000
 """To match: about a second."""
-_REPEATED = re.compile(r"[*+{]")
-_REPEATED_GROUP = re.compile(r"\)[*+{]")
+_REPEATED = re.compile(r"[+*{]")
+_REPEATED_GROUP = re.compile(r"\)[+*{]")
 
 
 @cache
