@@ -107,7 +107,7 @@ def _system_text(imported: Import, name: str, known: WorkloadRound, image: str) 
     minutes = facts["minutes_per_run"]
     nearest = f"{imported.workload} {imported.base}"
     lines = [
-        f"# Imported from {imported.evaluation.name}; the values that differ from {nearest}.",
+        f"# Imported from {json.dumps(imported.evaluation.name)}; the values that differ from {nearest}.",
         "kind: system",
         f"name: {name}",
         f'title: "{facts["nodes"]} x {facts["gpus_per_node"]} {imported.accelerator}"',
@@ -120,7 +120,11 @@ def _system_text(imported: Import, name: str, known: WorkloadRound, image: str) 
         f'    "{imported.given.round}":',
         f"      source: {json.dumps(imported.evaluation.name)}",
         *([f'      stack: "{imported.base}"'] if imported.stack else []),
-        *([f"      published_as: {facts['system']}"] if facts["system"] != name else []),
+        *(
+            [f"      published_as: {json.dumps(facts['system'])}"]
+            if facts["system"] != name
+            else []
+        ),
         *([f"      image: {image}"] if image and not imported.new_round else []),
         f"      micro_batch: {facts['micro_batch']}",
         f"      global_batch: {facts['global_batch']}",
@@ -179,10 +183,10 @@ def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) 
             systems_dirs=[folder, *dirs],
         )
     except DescriptorError as error:
+        # The folder is gone when the message is read: no fix can open a file there.
         raise DescriptorError(
-            error.problems,
+            [str(problem).replace(f"{folder}/", "") for problem in error.problems],
             hint="the config breaks the catalogue's rules; "
             "correct it, or give the facts as options",
-            fix=error.fix,
         ) from error
     return {name: str(value) for name, value in entry.whole_env.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -329,8 +330,7 @@ def described(store: Store, reference: str) -> SavedImage:
     """Return the image `reference`, or a store's only image. Raises ValueError or KeyError."""
     if store.has("manifest.json"):
         manifest = _chosen(_json(store, "manifest.json"), reference, _tags)
-        digits = posixpath.basename(manifest["Config"]).removesuffix(".json")
-        config = _settings(_json(store, manifest["Config"]), _tags(manifest), reference, digits)
+        config = _settings(store, manifest["Config"], _tags(manifest), reference)
         return SavedImage(config, tuple(posixpath.normpath(layer) for layer in manifest["Layers"]))
     listed = [
         entry for entry in _json(store, "index.json")["manifests"] if not _is_attestation(entry)
@@ -338,21 +338,16 @@ def described(store: Store, reference: str) -> SavedImage:
     named = {tuple(_annotated(entry)): entry for entry in listed}
     top = _chosen(list(named.values()), reference, _annotated) if len(named) > 1 else None
     manifest = _manifest(store, [top] if top else listed)
-    digest = str(manifest["config"]["digest"])
-    config = _settings(
-        _json(store, _blob(manifest["config"])),
-        _annotated(top or listed[0]),
-        reference,
-        digest.partition(":")[2],
-    )
+    config = _settings(store, _blob(manifest["config"]), _annotated(top or listed[0]), reference)
     return SavedImage(config, tuple(map(_blob, manifest["layers"])))
 
 
-def _settings(
-    config: Mapping[str, Any], tags: Sequence[str], reference: str, digits: str
-) -> ImageConfig:
+def _settings(store: Store, file: str, tags: Sequence[str], reference: str) -> ImageConfig:
+    content = _content(store, file)
     name = reference if reference in tags else next(iter(tags), "")
-    return ImageConfig.of(config, reference=name, id=f"sha256:{digits}")
+    # An archive can claim any id by the file's name.
+    digits = hashlib.sha256(content).hexdigest()
+    return ImageConfig.of(json.loads(content), reference=name, id=f"sha256:{digits}")
 
 
 def _chosen(images: Sequence[Any], reference: str, names_of: Any) -> Any:
@@ -408,7 +403,11 @@ def _blob(described: Mapping[str, Any]) -> str:
 
 
 def _json(store: Store, name: str) -> Any:
+    return json.loads(_content(store, name))
+
+
+def _content(store: Store, name: str) -> bytes:
     if not store.has(name):
         raise KeyError(f"{name} is missing")
     with store.open(name) as file:
-        return json.loads(file.read(MOST_JSON))
+        return file.read(MOST_JSON)

@@ -161,6 +161,27 @@ def test_what_cannot_be_imported_says_why(
     assert not Path("mine").exists()
 
 
+def test_an_invalid_import_names_no_file_that_is_gone(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(CONFIG.replace("GLOBAL_BATCH_SIZE=64", "GLOBAL_BATCH_SIZE=40"))
+    assert main(["systems", "import", str(config), "--round", "7.0"]) == 2
+    message = capsys.readouterr().err
+    assert "MI355X_2x8x1.yaml" in message and "correct it, or give the facts" in message
+    assert "/tmp" not in message and "/dev/shm" not in message
+
+
+def test_a_line_feed_in_the_name_of_a_config_adds_no_keys(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = config.rename(config.with_name("config_x\nnodes: 99\n#.sh"))
+    odd.write_text(CONFIG.replace("export DGXSYSTEM=MI355X_2x8x1\n", ""))
+    assert main(["systems", "import", str(odd), "--round", "7.0", "--as", "a"]) == 2
+    message = capsys.readouterr().err
+    assert "published_as: 'x\\nnodes: 99\\n#' is not a name" in message
+    assert not Path("mine").exists()
+
+
 def test_of_several_configs_in_an_image_one_is_chosen(tmp_path: Path) -> None:
     from argparse import Namespace
 

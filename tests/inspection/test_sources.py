@@ -128,6 +128,7 @@ def test_layers_of_a_tar(make: object, tmp_path: Path) -> None:
     )
     assert config.environment == {"PATH": "/usr/bin", "A": "b=c"}
     assert config.created_by == ("FROM", "COPY")
+    assert config.id == f"sha256:{hashlib.sha256(json.dumps(CONFIG).encode()).hexdigest()}"
 
 
 def test_a_tar_of_a_file_system(tmp_path: Path) -> None:
