@@ -106,8 +106,9 @@ def _system_text(imported: Import, name: str, known: WorkloadRound, image: str) 
     ]
     minutes = facts["minutes_per_run"]
     nearest = f"{imported.workload} {imported.base}"
+    source = json.dumps(imported.evaluation.name)
     lines = [
-        f"# Imported from {json.dumps(imported.evaluation.name)}; the values that differ from {nearest}.",
+        f"# Imported from {source}; the values that differ from {nearest}.",
         "kind: system",
         f"name: {name}",
         f'title: "{facts["nodes"]} x {facts["gpus_per_node"]} {imported.accelerator}"',
@@ -118,7 +119,7 @@ def _system_text(imported: Import, name: str, known: WorkloadRound, image: str) 
         "workloads:",
         f"  {imported.workload}:",
         f'    "{imported.given.round}":',
-        f"      source: {json.dumps(imported.evaluation.name)}",
+        f"      source: {source}",
         *([f'      stack: "{imported.base}"'] if imported.stack else []),
         *(
             [f"      published_as: {json.dumps(facts['system'])}"]
