@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from orchestrator.container.local import split_reference
 from orchestrator.container.registry import PIECE, Blob, Registry
@@ -31,6 +31,7 @@ from orchestrator.inspection.sources import (
     read_members,
 )
 from orchestrator.inspection.tree import ImageConfig, ImageTree
+from orchestrator.onnode.kernel.regular import open_regular
 
 ZSTD = b"\x28\xb5\x2f\xfd"
 MOST_JSON = 8 * MOST_TEXT
@@ -38,6 +39,9 @@ MOST_NESTED = 8
 """Indexes in indexes."""
 MOST_HEADER = 4 * MOST_TEXT
 """Bytes read from a tar at once: long names and attributes are in memory."""
+MOST_MEMBERS = 10_000
+"""Of an archive with images."""
+MOST_HEADERS = 64 << 20
 MOST_GROWTH = 200
 """Multiple of its size to which a layer may unpack; real layers stay below 20."""
 LEAST_LIMIT = 4 << 30
@@ -63,16 +67,32 @@ class Store(Protocol):
 class TarStore:
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar
-        self._members = {posixpath.normpath(member.name): member for member in tar.getmembers()}
+        self._members: dict[str, tarfile.TarInfo] = {}
+        headers = 0
+        # Not all members: a file system has millions.
+        while (member := tar.next()) is not None and len(self._members) < MOST_MEMBERS:
+            self._members[posixpath.normpath(member.name)] = member
+            headers += member.offset_data - member.offset
+            if headers > MOST_HEADERS:
+                raise tarfile.ReadError(f"its headers have more than {MOST_HEADERS} bytes")
 
     def has(self, name: str) -> bool:
         return name in self._members
 
     def size(self, name: str) -> int:
-        return self._members[name].size
+        return self._member(name).size
+
+    def _member(self, name: str) -> tarfile.TarInfo:
+        member = self._members[name]
+        if member.issym():  # docker save: a layer of several images
+            return self._members[
+                posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname))
+            ]
+        return self._members[posixpath.normpath(member.linkname)] if member.islnk() else member
 
     def open(self, name: str) -> io.BufferedReader:
-        file = self._tar.extractfile(self._members[name])
+        member = self._member(name)
+        file = self._tar.extractfile(member) if member.isfile() else None
         if not isinstance(file, io.BufferedReader):
             raise KeyError(f"{name} is no file")
         return file
@@ -89,7 +109,7 @@ class FolderStore:
         return self._path(name).stat().st_size
 
     def open(self, name: str) -> io.BufferedReader:
-        return self._path(name).open("rb")
+        return _opened(self._path(name))
 
     def _path(self, name: str) -> Path:
         if posixpath.isabs(name) or ".." in name.split("/"):
@@ -154,7 +174,11 @@ def read_saved(
                 return read_folder(path, names)
             store: Store = FolderStore(path)
             return _read(store, described(store, reference), names, progress)
-        with tarfile.open(path) as tar:
+        with (
+            _opened(path) as file,
+            _unpacked(file, path.name) as plain,
+            tarfile.TarFile(fileobj=_Bounded(plain)) as tar,  # type: ignore[arg-type]
+        ):
             store = TarStore(tar)
             if not (store.has("manifest.json") or store.has("index.json")):
                 return _read_root(path, names, progress)
@@ -193,8 +217,8 @@ def _short(error: BaseException) -> str:
 
 def _read_root(path: Path, names: Iterable[str], progress: Progress) -> ImageTree:
     kept = KeptFiles(names)
-    with tarfile.open(path) as tar:
-        read_members(tar, kept, progress)
+    with _opened(path) as file:
+        _read_layer(file, path.name, path.stat().st_size, kept, progress)
     return kept.tree(ImageConfig(reference=str(path)))
 
 
@@ -206,18 +230,52 @@ def _read(store: Store, image: SavedImage, names: Iterable[str], progress: Progr
             f"layer {number} of {len(sizes)}: {size / 1e9:.1f} GB, "
             f"{sum(sizes[: number - 1]) / 1e9:.1f} of {sum(sizes) / 1e9:.1f} GB read"
         )
-        with store.open(layer) as file, _unpacked(file, layer) as plain:
-            stream = _Forward(plain, max(size * MOST_GROWTH, LEAST_LIMIT))
-            with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]
-                read_members(tar, kept)
-            stream.finish()
+        with store.open(layer) as file:
+            _read_layer(file, layer, size, kept)
             while file.read(PIECE):  # a registry's stream is verified at its end
                 pass
         kept.end_layer()
     return kept.tree(replace(image.config, size=kept.bytes))
 
 
+def _opened(path: Path) -> io.BufferedReader:
+    """Raises OSError, also for a pipe."""
+    return cast(io.BufferedReader, open_regular(path))
+
+
 # ---- layers ----
+
+
+def _read_layer(
+    file: io.BufferedReader,
+    name: str,
+    size: int,
+    kept: KeptFiles,
+    progress: Progress = lambda text: None,
+) -> None:
+    with _unpacked(file, name) as plain:
+        stream = _Forward(plain, max(size * MOST_GROWTH, LEAST_LIMIT))
+        with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]
+            read_members(tar, kept, progress)
+        stream.finish()
+
+
+class _Bounded:
+    """An archive for tarfile, read at any place."""
+
+    def __init__(self, stream: Readable) -> None:
+        self._stream = cast(IO[bytes], stream)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seek(self, place: int) -> int:
+        return self._stream.seek(place)
+
+    def read(self, count: int) -> bytes:
+        if count > MOST_JSON:
+            raise tarfile.ReadError(f"a name or attribute has {count} bytes")
+        return self._stream.read(count)
 
 
 class _Forward:
@@ -299,6 +357,8 @@ def _unzstd(file: IO[bytes], layer: str) -> Iterator[IO[bytes]]:
         try:
             if process.stdout is not None:
                 yield process.stdout
+            if process.wait():  # its output has been read to the end
+                raise ValueError(f"zstd cannot unpack {layer}")
         except DAMAGE:
             process.kill()
             feeder.join()

@@ -186,6 +186,42 @@ def test_a_damaged_layer_is_refused(damage: str, tmp_path: Path) -> None:
         read_saved(_tar(tmp_path / "x.tar", _saved([layer])))
 
 
+def test_a_layer_that_zstd_refuses_at_its_end_is_refused(tmp_path: Path) -> None:
+    layer = zstd(LAYERS[0]) + b"x" * 100
+    with pytest.raises(InputError, match="zstd cannot unpack layer0"):
+        read_saved(_tar(tmp_path / "x.tar", _saved([layer])))
+
+
+def test_a_pipe_is_no_layer_and_no_archive(tmp_path: Path) -> None:
+    for name, content in _saved([b""]).items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "layer0").unlink()
+    os.mkfifo(tmp_path / "layer0")
+    for path in (tmp_path, tmp_path / "layer0"):
+        with pytest.raises(InputError, match="no regular file"):
+            read_saved(path)
+
+
+def test_a_layer_may_be_a_link_in_the_archive(tmp_path: Path) -> None:
+    """As `docker save` makes it for several images."""
+    files = _saved([LAYERS[0]])
+    out = io.BytesIO(tar_of({"a/layer.tar": files.pop("layer0"), **files}))
+    with tarfile.open(fileobj=out, mode="a") as tar:
+        link = tarfile.TarInfo("layer0")
+        link.type, link.linkname = tarfile.SYMTYPE, "./a/layer.tar"
+        tar.addfile(link)
+    (tmp_path / "x.tar").write_bytes(out.getvalue())
+    assert read_saved(tmp_path / "x.tar").text("/bin/tool") == "#!/bin/sh\n"
+
+
+def test_an_archive_with_long_headers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.tar.gz"
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        tar.addfile(tarfile.TarInfo("a" * (9 << 20)))
+    with pytest.raises(InputError, match="a name or attribute has 943"):
+        read_saved(path)
+
+
 def test_without_zstd_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tar = _tar(tmp_path / "x.tar", _saved([zstd(LAYERS[0])]))
     monkeypatch.setenv("PATH", "/nowhere")
