@@ -184,7 +184,7 @@ def composed(imported: Import, made: Documents, folder: Path, dirs: list[Path]) 
             systems_dirs=[folder, *dirs],
         )
     except DescriptorError as error:
-        # The folder is gone when the message is read: no fix can open a file there.
+        # The folder is removed before anybody reads the message: no fix can open a file there.
         raise DescriptorError(
             [str(problem).replace(f"{folder}/", "") for problem in error.problems],
             hint="the config breaks the catalogue's rules; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from math import comb
+from math import comb, prod
 
 MOST_WAYS = 10_000_000
 """To match: about a second."""
@@ -24,8 +24,11 @@ def search(pattern: str, text: str) -> bool | None:
 
 
 def _ways(pattern: str, length: int) -> int:
-    """Return at least the number of ways in which repetitions can divide a text."""
+    """Return at least the number of ways in which a pattern can divide a text."""
     repeated = len(_REPEATED.findall(pattern))
+    optional = pattern.count("?")
     if _REPEATED_GROUP.search(pattern):
-        return int((1 + repeated + pattern.count("|")) ** min(length, 64))
-    return comb(length + repeated + 1, repeated + 1)
+        longest = max(length, *map(int, re.findall("[{,]([0-9]+)", pattern)), 0)
+        return int((1 + repeated + optional + pattern.count("|")) ** min(longest, 64))
+    choices = prod(1 + part.count("|") for part in pattern.split("(")[1:])
+    return comb(length + repeated + 1, repeated + 1) * choices << optional
