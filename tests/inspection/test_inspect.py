@@ -29,18 +29,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_root(STAND_INS["llama31-nemo"], tmp_path_factory.mktemp("image") / "root")
 
 
-def _archive(root: Path, path: Path, digits: str, name: str = "x:1", **config: Any) -> Path:
+def _archive(root: Path, path: Path, name: str = "x:1", **config: Any) -> Path:
     """Make what `docker save` makes of an image with one layer."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as tar:
         tar.add(root, ".")
+    digest = f"sha256:{hashlib.sha256(layer.getvalue()).hexdigest()}"
+    described = {
+        "config": {"WorkingDir": "/workspace/code", **config},
+        "rootfs": {"type": "layers", "diff_ids": [digest]},
+    }
     files = {
-        f"{digits}.json": json.dumps(
-            {"config": {"WorkingDir": "/workspace/code", **config}}
-        ).encode(),
+        "config.json": json.dumps(described).encode(),
         "layer.tar": layer.getvalue(),
         "manifest.json": json.dumps(
-            [{"Config": f"{digits}.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+            [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
         ).encode(),
     }
     path.write_bytes(tar_of(files))
@@ -69,7 +72,7 @@ def test_a_folder_is_inspected(root: Path) -> None:
 
 
 def test_an_image_alone_has_a_contract_and_no_findings(root: Path, tmp_path: Path) -> None:
-    tar = _archive(root, tmp_path / "x.tar", "a" * 64)
+    tar = _archive(root, tmp_path / "x.tar")
     answer = _json("--from", tar)
     assert answer["command"] == ["bash", "./run_and_time.sh"]
     assert answer["findings"] == []
@@ -89,12 +92,12 @@ def test_an_error_is_an_exit_code(root: Path, tmp_path: Path) -> None:
 def test_a_new_image_is_compared_with_the_last_one(root: Path, tmp_path: Path) -> None:
     site = write_site(tmp_path / "site.yaml", tmp_path / "sets")
     asked = (*ENTRY, "--site", site, "--from")
-    first = _archive(root, tmp_path / "first.tar", "a" * 64)
+    first = _archive(root, tmp_path / "first.tar")
     assert _json(*asked, first)["changes"] == []
     changed = shutil.copytree(root, tmp_path / "root")
     script = changed / "workspace/code/run_and_time.sh"
     script.write_text(script.read_text().replace("set -e\n", ""))
-    second = _archive(changed, tmp_path / "second.tar", "b" * 64)
+    second = _archive(changed, tmp_path / "second.tar")
     answer = _json(*asked, second)
     assert "-set -e" in answer["changes"]
     assert any(one["kind"] == "exit code" for one in answer["findings"])
@@ -148,7 +151,7 @@ def test_a_kept_error_is_shown_by_doctor_and_submit(root: Path, tmp_path: Path) 
     broken = shutil.copytree(root, tmp_path / "root")
     (broken / "workspace/code/src/train.py").unlink()
     image = load_entry(*ENTRY[:2], round="5.1").image
-    tar = _archive(broken, tmp_path / "image.tar", "c" * 64, image)
+    tar = _archive(broken, tmp_path / "image.tar", image)
     data = {"llama31_8b": {name: str(tmp_path) for name in ("DATADIR", "MODEL")}}
     site = write_site(
         tmp_path / "site.yaml", tmp_path / "sets", data=data, container={"engine": "docker"}
@@ -168,7 +171,7 @@ def test_a_kept_error_is_shown_by_doctor_and_submit(root: Path, tmp_path: Path) 
     assert "warning: the image does not fit: /workspace/code/run_and_time.sh:10" in dry.stderr
     # The lab's image under that name: its errors are not those of the published one.
     labels = {"orchestrator.lab.code": "1"}
-    tar = _archive(broken, tmp_path / "image.tar", "d" * 64, image, Labels=labels)
+    tar = _archive(broken, tmp_path / "image.tar", image, Labels=labels)
     _inspect(*asked, "--from", tar, code=1)
     doctor = call(("doctor", *asked, "--all"), {"PATH": "/usr/bin:/bin"})
     assert not re.search(r"fail +contract", doctor.stdout + doctor.stderr)
