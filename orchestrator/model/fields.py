@@ -276,7 +276,7 @@ def _listed(raw: object) -> object:
 
 
 def _sbatch(text: str) -> str:
-    # In --export.
+    # --export can carry one.
     for problem in filter(None, map(values.secret_problem, _ASSIGNED.findall(text))):
         raise refuse(problem)
     _line(text)

@@ -161,7 +161,7 @@ class Slurm:
         job = self._job(job_id)
         if job is None or not job.alive:
             return True
-        if not job.waiting and job.state != "SUSPENDED":  # takes no signal
+        if not job.waiting and job.state != "SUSPENDED":  # Slurm sends it no signal
             self._signal(["scancel", "--signal=TERM", "--batch", job_id])
             if self._over(job_id, grace_s):
                 return True
@@ -247,7 +247,7 @@ def _with_cluster(request: JobRequest) -> dict[str, str]:
 
 
 def _not_taken(answer: Answer) -> SchedulerError:
-    # Of several tries.
+    # sbatch tries several times; its last line is about the last one.
     if BUSY.search(last_lines(answer.stderr or answer.stdout, 1)):
         hint = "nothing was submitted; submit again later"
         return busy(answer, "Slurm takes no job now", hint=hint)

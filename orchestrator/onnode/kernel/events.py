@@ -161,7 +161,7 @@ class EventLog:
         try:
             del self._rest[: self._file.write(self._rest)]
         except OSError as error:
-            if error.errno == errno.ESTALE:  # until opened anew
+            if error.errno == errno.ESTALE:  # lasts until it is opened anew
                 self._reopen()
         return event
 

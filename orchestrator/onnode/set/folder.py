@@ -138,7 +138,7 @@ class Folder:
         try:
             self.files.make_folder(attempt)
         except FileExistsError:
-            if self.files.names(attempt):  # not made by an earlier try
+            if self.files.names(attempt):  # else an earlier try has made it
                 raise
         for path in self._states(state):
             self.write(state, path, sync=False)
@@ -209,7 +209,7 @@ class Folder:
         """Link a run's result from results/. Raises OSError."""
         link = self.layout.result_link(run)
         if not self.files.has_name(link):
-            with suppress(FileExistsError):  # a file server's answer to a question asked twice
+            with suppress(FileExistsError):  # asked again after a lost reply
                 self.files.point(link, f"../runs/{run}/result_{run}.txt")
 
     # ---- the records ----
