@@ -269,44 +269,22 @@ def test_files_of_a_run_are_for_every_user_but_neither_mounts_nor_what_a_link_na
     assert foreign.stat().st_mode & 0o777 == 0o700
 
 
-OTHER_MOUNTS = ["unshare", "--mount", "--propagation=private"]
-
-
 def test_processes_of_a_run_with_sessions_of_their_own_end_with_it(
     tmp_path: Path, channel: tuple[Path, ContainerExecutor, Waiting]
 ) -> None:
-    """Daemons from before the runs stay."""
+    """Those of another container, which are seen with --pid=host, stay."""
     folder, executor, waiting = channel
     start = "cd %s; setsid bash -c 'echo $$ >%s; while :; do sleep 0.01; done' &\n"
     start += "until [ -s %s ]; do :; done\n"
-    daemon, session = tmp_path / "daemon", tmp_path / "session"
-    run(folder, executor, waiting, start % (tmp_path, daemon, daemon))
-    script = "export ORCH_RUN=1\n" + start % (tmp_path, session, session)
-    assert run(folder, executor, waiting, script) == ["1.1", "ended", "0", "0"]
+    session, other = tmp_path / "session", tmp_path / "other"
+    marked = {**os.environ, "ORCH_CONTAINER": "n1.1.1.1", "ORCH_RUN": "1"}
+    with subprocess.Popen(["bash", "-c", start % (tmp_path, other, other)], env=marked):
+        pass
+    assert run(folder, executor, waiting, start % (tmp_path, session, session)) == [
+        *("1.1", "ended", "0", "0")
+    ]
     alive = processes_of(tmp_path)
-    assert int(daemon.read_text()) in alive and int(session.read_text()) not in alive
-
-
-@pytest.mark.skipif(
-    subprocess.run([*OTHER_MOUNTS, "true"], capture_output=True, check=False).returncode != 0,
-    reason="mounts are not allowed here",
-)
-def test_a_run_of_another_container_is_left_alone(
-    tmp_path: Path, channel: tuple[Path, ContainerExecutor, Waiting]
-) -> None:
-    """With --pid=host it is seen, too."""
-    folder, executor, waiting = channel
-    hide = f"mount -t tmpfs none {folder} && echo up && exec sleep 1000"
-    other = subprocess.Popen(
-        [*OTHER_MOUNTS, "sh", "-c", hide],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "ORCH_RUN": "1"},
-    )
-    with other:
-        assert other.stdout is not None and other.stdout.readline() == b"up\n"
-        run(folder, executor, waiting, "exit 0")
-        assert other.poll() is None
-        other.kill()
+    assert int(other.read_text()) in alive and int(session.read_text()) not in alive
 
 
 ECHO = 'echo $$\nwhile read -r line; do echo "heard $line"; done\n'

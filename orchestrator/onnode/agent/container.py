@@ -42,10 +42,9 @@ end_sessions() {  # of runs; several passes, for processes that are forking
   for pass in {1..5}; do
     found=
     for process in /proc/[0-9]*; do
-      # With --pid=host other containers' processes are here, too.
-      [ "$process/root/orch/request" -ef /orch/request ] || continue
+      # With --pid=host all processes of the node are here.
       while IFS= read -r -d '' entry; do
-        [[ $entry != ORCH_RUN=* ]] || { kill -KILL "${process##*/}" && found=1; break; }
+        [[ $entry != "ORCH_CONTAINER=$mark" ]] || { kill -KILL "${process##*/}" && found=1; break; }
       done <"$process/environ"
     done
     [ "$found" ] || break
@@ -55,7 +54,7 @@ serve() {
   set -m
   exec 3<>/orch/request 4<>/orch/status
   while read -r name <&3; do
-    bash "/orch/script.$name" 3<&- 4>&- &
+    ORCH_CONTAINER=$mark bash "/orch/script.$name" 3<&- 4>&- &
     echo "$name started $!" >&4
     wait "$!"
     code=$?
@@ -75,7 +74,7 @@ if [ ! -p /orch/request ] || [ ! -p /orch/status ]; then
     "one that is not private to jobs" >&2
   exit 1
 fi
-mounted=$3
+mounted=$3 mark=$HOSTNAME.$$.$RANDOM.$RANDOM
 for place in "${@:4}"; do
   tried=$place/.orch.$HOSTNAME.$$
   { mkdir "$tried" && rmdir "$tried"; } 2>/dev/null || echo "unwritable $place"
