@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import subprocess
 from dataclasses import fields
 from pathlib import Path
 
@@ -141,14 +143,28 @@ def test_a_bundle_without_a_script(bundle: Path) -> None:
         load({})
 
 
-def test_scripts_source_those_next_to_them(bundle: Path) -> None:
+@pytest.mark.parametrize("folder", ["${BASH_SOURCE[0]%/*}", '$(dirname "${BASH_SOURCE[0]}")'])
+def test_scripts_source_those_next_to_them(bundle: Path, folder: str) -> None:
     """Also those of a person; a message names the script, not the descriptor."""
     files = dict(read(bundle).files)
     settings = load(files, with_value(bundle, "NEXP", "1"))
     files["mine.sh"] = b"export MINE=$NEXP\n"
     whole = files[settings.config_file]
-    files[settings.config_file] = whole + b'. "${BASH_SOURCE[0]%/*}/mine.sh"\n'
+    files[settings.config_file] = whole + f'. "{folder}/mine.sh"\n'.encode()
     assert b'declare -x MINE="7"\n' in evaluate_config(files, settings, 7)
     files["mine.sh"] = b"\nexport MINE=$nothing\n"
     with pytest.raises(SettingsError, match=r": mine\.sh: line 2: nothing: unbound variable"):
         evaluate_config(files, settings, 7)
+
+
+@pytest.mark.parametrize("folder", ["", "./", "../{bundle}/", "{place}/"])
+def test_a_config_finds_what_lies_beside_it(bundle: Path, folder: str, tmp_path: Path) -> None:
+    """By any name, and with a PATH that is the container's."""
+    place = shutil.copytree(bundle, tmp_path / "a bundle")
+    config = place / load(read(place).files).config_file
+    config.write_text(f"export PATH=/nowhere\n{config.read_text()}")
+    (place / "rccl_env.sh").write_text("export BESIDE=it\n")
+    name = folder.format(bundle=place.name, place=place) + config.name
+    argv = ["bash", "-euc", '. "$1"; echo "$BESIDE"', "bash", name]
+    done = subprocess.run(argv, cwd=place, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("it\n", "", 0)

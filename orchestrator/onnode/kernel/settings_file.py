@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 
 from .events import clean, number
 from .program import PARTS, SITE, needs
@@ -120,6 +121,15 @@ def bash(
     return done.stdout
 
 
+_ITS_FOLDER = (
+    b'${BASH_SOURCE[0]%"${BASH_SOURCE[0]##*/}"}.',
+    b'$(dirname "${BASH_SOURCE[0]}")',
+    b"${BASH_SOURCE[0]%/*}",
+)
+"""How a config names its own folder, to source what lies there: as rendered (also right without a
+slash, or a PATH), as people write it, and as in older bundles."""
+
+
 @contextmanager
 def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
     """Put the bundle's top-level scripts into memory; yield their paths by name. Raises OSError.
@@ -135,8 +145,8 @@ def _opened(files: Mapping[str, bytes]) -> Iterator[dict[str, str]]:
         places = {name: f"/dev/fd/{file.fileno()}" for name, file in opened.items()}
         for name, file in opened.items():
             text = scripts[name]
-            for other, place in places.items():  # a script sources those next to it
-                text = text.replace(b"${BASH_SOURCE[0]%%/*}/%b" % other.encode(), place.encode())
+            for folder, (other, place) in product(_ITS_FOLDER, places.items()):
+                text = text.replace(b"%b/%b" % (folder, other.encode()), place.encode())
             file.write(text)
             file.flush()
         yield places
