@@ -272,12 +272,15 @@ def test_files_of_a_run_are_for_every_user_but_neither_mounts_nor_what_a_link_na
 def test_processes_of_a_run_with_sessions_of_their_own_end_with_it(
     tmp_path: Path, channel: tuple[Path, ContainerExecutor, Waiting]
 ) -> None:
-    """Those of another container, which are seen with --pid=host, stay."""
+    """Those of an earlier run stay: what looks for them may hang, and must not find the next run. So do
+    those of another container, which are seen with --pid=host."""
     folder, executor, waiting = channel
     start = "cd %s; setsid bash -c 'echo $$ >%s; while :; do sleep 0.01; done' &\n"
     start += "until [ -s %s ]; do :; done\n"
     session, other = tmp_path / "session", tmp_path / "other"
-    marked = {**os.environ, "ORCH_CONTAINER": "n1.1.1.1", "ORCH_RUN": "1"}
+    run(folder, executor, waiting, f'echo -n "$ORCH_MARK" >{tmp_path}/mark')
+    marked = {**os.environ, "ORCH_MARK": (tmp_path / "mark").read_text(), "ORCH_RUN": "1"}
+    assert marked["ORCH_MARK"]
     with subprocess.Popen(["bash", "-c", start % (tmp_path, other, other)], env=marked):
         pass
     assert run(folder, executor, waiting, start % (tmp_path, session, session)) == [

@@ -37,24 +37,26 @@ share() {  # root of the container is another user on the host, and often nobody
   done
   [ ${#given[@]} = 0 ] || chmod -R a+rwX "${given[@]}"
 }
-end_sessions() {  # of runs; several passes, for processes that are forking
+end_sessions() {  # of a run; several passes, for processes that are forking
   local pass process entry found
   for pass in {1..5}; do
     found=
     for process in /proc/[0-9]*; do
       # With --pid=host all processes of the node are here.
       while IFS= read -r -d '' entry; do
-        [[ $entry != "ORCH_CONTAINER=$mark" ]] || { kill -KILL "${process##*/}" && found=1; break; }
+        [[ $entry != "ORCH_MARK=$mark" ]] || { kill -KILL "${process##*/}" && found=1; break; }
       done <"$process/environ"
     done
     [ "$found" ] || break
   done
 }
 serve() {
+  local mark runs=0
   set -m
   exec 3<>/orch/request 4<>/orch/status
   while read -r name <&3; do
-    ORCH_CONTAINER=$mark bash "/orch/script.$name" 3<&- 4>&- &
+    mark=$HOSTNAME.$$.$RANDOM.$((runs += 1))  # the last end_sessions may still look for its own
+    ORCH_MARK=$mark bash "/orch/script.$name" 3<&- 4>&- &
     echo "$name started $!" >&4
     wait "$!"
     code=$?
@@ -74,7 +76,7 @@ if [ ! -p /orch/request ] || [ ! -p /orch/status ]; then
     "one that is not private to jobs" >&2
   exit 1
 fi
-mounted=$3 mark=$HOSTNAME.$$.$RANDOM.$RANDOM
+mounted=$3
 for place in "${@:4}"; do
   tried=$place/.orch.$HOSTNAME.$$
   { mkdir "$tried" && rmdir "$tried"; } 2>/dev/null || echo "unwritable $place"
