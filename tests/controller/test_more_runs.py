@@ -88,7 +88,7 @@ def test_a_set_gets_more_runs(cli: Commands, site: Path) -> None:
     assert open_set(root).record.nexp == 3
 
 
-@pytest.mark.parametrize("nexp", [1, 2])
+@pytest.mark.parametrize("nexp", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_set_of_too_few_runs_for_a_score_ends_in_the_command_for_more(
     cli: Commands, site: Path, nexp: int
 ) -> None:

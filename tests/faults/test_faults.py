@@ -32,6 +32,7 @@ def test_a_set_on_this_machine_survives(kinds: tuple[str, ...]) -> None:
     assert record["violations"] == [], record
 
 
+@pytest.mark.long
 def test_a_complete_set_gets_more_runs_for_the_faults_that_are_left(tmp_path: Path) -> None:
     trial = Trial(FLAVOURS["local"], tmp_path / "t", random.Random(0), runs=1)
     trial.submit()

@@ -12,7 +12,7 @@ import pytest
 from hostile_parts import Answer, call
 from random_damage import damaged_copy
 
-SETS, FEW = 1000, 6
+SETS, FEW = 1000, 3
 GOOD = "good"
 
 

@@ -79,7 +79,7 @@ def every_node(lab: Lab, folder: Path, without: str = "") -> dict[str, str]:
 @pytest.mark.parametrize(
     "without",
     [
-        pytest.param("env -u SLURM_NODEID", id="named"),
+        pytest.param("env -u SLURM_NODEID", id="named", marks=pytest.mark.long),
         pytest.param("env -u SLURM_NODEID -u SLURMD_NODENAME", id="leased"),
     ],
 )

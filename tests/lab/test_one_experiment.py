@@ -148,6 +148,7 @@ def test_what_changes_in_the_containers_is_named_run_by_run(
     assert experiment.call("check", experiment.root.name).returncode == 1
 
 
+@pytest.mark.long
 def test_a_tag_that_moves_between_two_jobs(experiment: Experiment, images: Images) -> None:
     experiment.on_one_node()
     first = images.make("1", FILES)

@@ -332,7 +332,9 @@ def test_a_second_preparation_on_another_machine_is_refused_while_the_first_may_
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("round", ["5.0", "5.1", "6.0"])
+@pytest.mark.parametrize(
+    "round", [*(pytest.param(round, marks=pytest.mark.long) for round in ("5.0", "5.1")), "6.0"]
+)
 def test_llama2_is_prepared_as_the_runs_of_its_round_want_it(data: Data, round: str) -> None:
     """After a try that broke off at a bad place, and next to folders of others."""
     folder = data.folder("llama2")

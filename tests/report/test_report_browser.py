@@ -125,9 +125,25 @@ def measured(page: Page, file: Path, **look: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("look", LOOKS)
+PAGES = {
+    "set": set(LOOKS),
+    "unfinished": {"telephone"},
+    "own": {"desk"},
+    "logs": {"telephone-dark"},
+    "compare": {"dark"},
+    "several": {"telephone", "paper"},
+    "all/index": {"desk"},
+}
+"""Each with the looks of `make test`; `make long` has all."""
+
+
 @pytest.mark.parametrize(
-    "name", ["set", "unfinished", "own", "logs", "compare", "several", "all/index"]
+    ("name", "look"),
+    [
+        pytest.param(name, look, marks=[] if look in looks else pytest.mark.long)
+        for name, looks in PAGES.items()
+        for look in LOOKS
+    ],
 )
 def test_everything_can_be_read(page: Page, pages: Path, name: str, look: str) -> None:
     told = measured(page, pages / f"{name}.html", **LOOKS[look])

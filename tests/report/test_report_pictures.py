@@ -34,7 +34,13 @@ def report(own_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize(
+    "look",
+    [
+        pytest.param(look, marks=[] if look in ("telephone-dark", "paper") else pytest.mark.long)
+        for look in LOOKS
+    ],
+)
 def test_it_looks_as_it_was_seen(page: Page, report: Path, tmp_path: Path, look: str) -> None:
     show(page, report, look)
     compare(page, PICTURES / f"{look}.png", tmp_path / f"{look}.png", look)

@@ -257,7 +257,9 @@ def test_a_user_gives_up(run: Run) -> None:
     assert "after 20 resumes: 1 of 1 run without result" in result.row("rehearsal: not complete")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGTERM]
+)
 def test_trials_that_are_ended_leave_nothing_behind(
     run: Run, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -30,13 +30,8 @@ def test_no_invariant_is_broken(first: int) -> None:
     play(range(first, first + SEEDS))
 
 
-@pytest.mark.parametrize(
-    "to_all",
-    [
-        pytest.param(False, id="to the first", marks=pytest.mark.long),
-        pytest.param(True, id="to all"),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("to_all", [False, True], ids=["to the first", "to all"])
 def test_an_end_by_a_signal_leaves_nothing(tmp_path: Path, to_all: bool) -> None:
     """Neither workers nor their sets."""
     options = ["--seeds", "100000", "--jobs", "2", "--record", str(tmp_path / "record")]
@@ -136,7 +131,7 @@ def interrupted(folder: Path, *, resume: float = NEVER, cancel: float = NEVER) -
         return [*seeded_sets.violations(world), *open_ones]
 
 
-@pytest.mark.parametrize("step", range(28, 80, 2))
+@pytest.mark.parametrize("step", range(28, 80, 4))
 def test_a_resume_that_is_killed_leaves_nothing(step: int, tmp_path: Path) -> None:
     assert interrupted(tmp_path, resume=step) == []
 
