@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from orchestrator.container.engine import NodeEngine
 from orchestrator.container.image_nodes import nodes_with
 from orchestrator.container.store import stored
-from orchestrator.errors import Fix
+from orchestrator.errors import Fix, SetError
 from orchestrator.evidence.sets import SetEvidence, set_folders
 from orchestrator.model.sites import sets_folder
 from orchestrator.nodes.names import NamedNode
@@ -68,7 +68,11 @@ def missing_image(entry: Entry) -> MissingImage | None:
 
 
 def _nodes_with(image: str, log_dir: Path) -> Iterator[str]:
-    for folder in set_folders(log_dir)[:NEWEST]:
+    try:
+        folders = set_folders(log_dir)[:NEWEST]
+    except SetError:
+        return
+    for folder in folders:
         files = SetEvidence(folder)
         if files.record and files.record.image == image and not files.record.rehearsed:
             for job in files.jobs:

@@ -108,7 +108,7 @@ def _open(path: Path) -> None:
 def _run_all(args: Namespace) -> int:
     from orchestrator.cli.finding import log_dir_of, need_site, own_rules
     from orchestrator.errors import OrchestratorError
-    from orchestrator.evidence.sets import set_folders
+    from orchestrator.evidence.sets import is_set, set_folders
     from orchestrator.report.history import IndexedSet, history_page, indexed
     from orchestrator.report.page import page
     from orchestrator.report.reading import read_report
@@ -121,7 +121,7 @@ def _run_all(args: Namespace) -> int:
         )
     log_dir = user_path(args.folder) if args.folder else log_dir_of(need_site(args.site))
     rules = own_rules(args.workload, args.ruleset, args.site)
-    folders = [folder for folder in set_folders(log_dir) if (folder / "set.json").exists()]
+    folders = [folder for folder in set_folders(log_dir) if is_set(folder)]
     if not folders:
         raise UsageError(
             f"there is no set in {log_dir}",

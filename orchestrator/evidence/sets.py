@@ -326,10 +326,11 @@ def _declared(layout: Layout, files: FilesInside) -> SetRecord | None:
 
 
 def is_set(folder: Path) -> bool:
-    """Return whether a folder has a file that identifies its set."""
+    """Return whether a folder is a set that may be read."""
     from orchestrator.onnode.set.ledger import NAME
 
-    return (folder / "set.json").exists() or (folder / NAME).exists()
+    # Path.exists raises PermissionError.
+    return os.path.exists(folder / "set.json") or os.path.exists(folder / NAME)
 
 
 def open_set(root: Path) -> RunSet:
@@ -362,14 +363,23 @@ def check_log_dir(log_dir: Path) -> None:
 
 def set_folders(log_dir: Path) -> list[Path]:
     """Return the folders below `log_dir`, newest first by the stamps in their names, those of the
-    same second by their records; [] without the folder."""
+    same second by their records; [] without the folder. Raises SetError if it is unreadable."""
     try:
         with os.scandir(log_dir) as entries:
             names = [
-                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+                entry.name
+                for entry in entries
+                if not entry.name.startswith(".") and _is_folder(entry)
             ]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise SetError(
+            f"{log_dir} cannot be read: {error.strerror}",
+            hint=f"its owner and mode: ls -ld {quoted(log_dir)}"
+            if isinstance(error, PermissionError)
+            else "the storage may have failed for a moment: try again",
+        ) from error
     of_second = Counter(map(_stamp, names))  # records are read only where the second is not enough
 
     def age(name: str) -> tuple[str, int, str]:
@@ -378,6 +388,13 @@ def set_folders(log_dir: Path) -> list[Path]:
         return stamp, 0 if is_clear else _created_ms(log_dir / name), name
 
     return [log_dir / name for name in sorted(names, key=age, reverse=True)]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a loop of links, or a link to a closed folder
+        return False
 
 
 def _stamp(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.errors import SetError
 from orchestrator.evidence.asking import Asking
 from orchestrator.evidence.picture import SetPicture, ask_all, picture
 from orchestrator.evidence.progress import KeptLogs, age_s
@@ -168,7 +169,13 @@ class WatchAll:
     def _find(self) -> list[Path]:
         """Add and return newly active sets."""
         fresh = []
-        for root in set_folders(self.log_dir):
+        try:
+            roots = set_folders(self.log_dir)
+        except SetError:
+            if not self._watches:
+                raise
+            return []  # the storage may fail for a moment
+        for root in roots:
             if root in self._over or root in self._watches:
                 continue
             record = None if surely_settled(root) else read_set_record(Layout(root))

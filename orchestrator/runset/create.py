@@ -135,7 +135,11 @@ def find_unsubmitted(record: SetRecord, log_dir: Path) -> RunSet | None:
 
     A set about to be submitted is left alone: its lock and submission exist in milliseconds.
     """
-    for root in set_folders(log_dir):
+    try:
+        roots = set_folders(log_dir)
+    except SetError:  # writable, but not to be listed
+        return None
+    for root in roots:
         if not root.name.startswith(f"{record.system}-{record.workload}-"):
             continue
         evidence = SetEvidence(root)

@@ -29,8 +29,8 @@ def refuse_trash(folder: Path) -> None:
 
 
 def foreign(layout: Layout) -> str:
-    """Return why another user decides what a set runs, or "". Its group may write to folder and
-    records, never to the bundle."""
+    """Return why another user decides what a set runs, or "". Its group may write to all but the
+    bundle."""
     decisive = [
         layout.root,
         layout.set_file,
@@ -94,7 +94,7 @@ def find_set(name: str, log_dir: Path | None, owner: int | None = None) -> Path:
 
 
 def short_name(root: Path, log_dir: Path) -> str:
-    """Return the shortest last part of a set's id that find_set() accepts; outside `log_dir` its
+    """Return the shortest last part of an id that find_set() accepts; outside `log_dir` its
     path."""
     if root.resolve().parent != log_dir.resolve():
         return str(root)
@@ -143,6 +143,8 @@ def _no_set_called(name: str, log_dir: Path) -> UsageError:
             f"there is no set in {log_dir} yet",
             hint="orchestrator submit creates a set; orchestrator systems lists the systems",
         )
+    if (folder := log_dir / name) in set_folders(log_dir):
+        return _no_set_at(folder, log_dir)
     listed = _listed(log_dir)
     names = [*(folder.name for folder in listed), *filter(None, map(_label, listed))]
     meant = did_you_mean(name, names, before="", after="")

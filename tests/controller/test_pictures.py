@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sites import write_site
 
 from orchestrator.cli.closing import closing_lines
-from orchestrator.errors import ExitCode, SchedulerUnknown
+from orchestrator.errors import ExitCode, SchedulerUnknown, SetError
 from orchestrator.evidence.asking import Asking
 from orchestrator.evidence.explain import explain
 from orchestrator.evidence.files import Findings
@@ -466,9 +466,12 @@ def test_newest_set_first_whatever_its_system(tmp_path: Path) -> None:
         ".tmp",
     ):
         (tmp_path / name).mkdir()
+    (tmp_path / "loop").symlink_to("loop")
     names = [path.name for path in set_folders(tmp_path)]
     assert [name[0] for name in names if name != "work"] == ["b", "a", "z", "o"]
     assert set_folders(tmp_path / "nowhere") == []
+    with pytest.raises(SetError, match="cannot be read: Too many levels"):
+        set_folders(tmp_path / "loop")
 
 
 def test_newest_first_of_sets_of_the_same_second(tmp_path: Path) -> None:

@@ -16,12 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from damaged_sets import full_set
 from hostile_parts import call
+from sites import write_site
 from until import LIMIT_S
 
 from orchestrator.container import spread, store
 from orchestrator.container.image import Image
-from orchestrator.errors import ExitCode, UsageError
+from orchestrator.errors import ExitCode, SetError, UsageError
+from orchestrator.evidence.watch import WatchAll
 from orchestrator.model import load_entry
 from orchestrator.onnode.agent.node import (
     close_hidden,
@@ -29,6 +32,7 @@ from orchestrator.onnode.agent.node import (
     keep_from_others,
     make_hidden,
 )
+from orchestrator.onnode.kernel.records import JobRecord
 from orchestrator.preflight.bundle import temporary_bundle
 
 TOP = Path(__file__).resolve().parents[2]
@@ -49,6 +53,21 @@ def other(script: str, *words: object) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=LIMIT_S,
     )
+
+
+@contextmanager
+def another_user() -> Iterator[None]:
+    """Be another user in this process, which can become root again."""
+    group, groups = os.getgid(), os.getgroups()
+    os.setgroups([])
+    os.setresgid(GROUP, GROUP, 0)
+    os.setresuid(USER, USER, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+        os.setresgid(group, group, group)
+        os.setgroups(groups)
 
 
 @contextmanager
@@ -114,6 +133,81 @@ def test_the_bundle_of_a_preflight_is_its_owners(common: Path, place: Path) -> N
         assert os.umask(0o002) == 0o002
     finally:
         os.umask(before)
+
+
+# ---- sets that only their owner may read ----
+
+
+@pytest.fixture
+def closed(common: Path) -> Path:
+    """A set of root with the mode of umask 077, newer than a set that everybody may read."""
+    common.chmod(0o755)
+    shown = full_set(common / "sets", runs=1)
+    shown.rename(shown.with_name("S-w-20260101-000000-0001"))
+    closed = shown.with_name("S-w-20260102-000000-0002")
+    shutil.copytree(shown.with_name("S-w-20260101-000000-0001"), closed)
+    closed.chmod(0o700)
+    write_site(common / "site.yaml", common / "sets")
+    (common / "pages").mkdir(mode=0o777)
+    (common / "pages").chmod(0o777)
+    return closed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["score"], ["score", "S-w-20260101"], ["nodes", "0001"], ["report", "-o", "page.html"]],
+    ids=" ".join,
+)
+def test_anothers_set_hides_no_other(words: list[str], closed: Path, place: Path) -> None:
+    place.chmod(0o777)
+    site = ["--site", str(closed.parents[1] / "site.yaml")]
+    shutil.move(closed, closed.parents[1] / "elsewhere")
+    alone = call([*words, *site])
+    shutil.move(closed.parents[1] / "elsewhere", closed)
+    with another_user():
+        answer = call([*words, *site])
+    assert (answer.code, answer.out) == (alone.code, alone.out), answer
+
+
+def test_anothers_set_is_named_as_unreadable(closed: Path, place: Path) -> None:
+    site = ["--site", str(closed.parents[1] / "site.yaml")]
+    call(["report", "--all", *site])
+    with another_user():
+        answers = [call(["score", name, *site]) for name in (closed.name, str(closed))]
+        pages = call(["report", "--all", *site, "-o", str(closed.parents[1] / "pages")])
+    assert [answer.code for answer in answers] == [ExitCode.SET_STATE, ExitCode.BAD_INPUT]
+    assert all(
+        f"{closed}" in answer.err and "Permission denied" in answer.err for answer in answers
+    )
+    assert pages.code == 0 and "1 set\n" in pages.out, pages
+
+
+def test_a_log_directory_that_nobody_else_may_list(closed: Path, place: Path) -> None:
+    log_dir, site = closed.parent, ["--site", str(closed.parents[1] / "site.yaml")]
+    commands = (["status"], ["score"], ["export"], ["export", "--format", "prometheus"])
+    for words in commands:
+        assert call([*words, *site]).code is not None
+    log_dir.chmod(0o711)
+    with another_user():
+        for words in commands:
+            answer = call([*words, *site])
+            assert answer.code == ExitCode.SET_STATE, answer
+            assert f"{log_dir} cannot be read: Permission denied" in answer.err and not answer.out
+        assert call(["status", str(log_dir / "S-w-20260101-000000-0001"), *site]).code == 0
+
+
+def test_a_watch_outlives_a_log_directory_that_cannot_be_listed(closed: Path, place: Path) -> None:
+    with in_path("tests/controller"):
+        from controller_parts import write_set
+    job = JobRecord(job_id="7", state="running", host="far", started_ms=1, run=1, attempt=1)
+    write_set(closed.parent, "S-w-20260103-000000-0003", scheduler="local", job=job)
+    watch = WatchAll(closed.parent)
+    before = [picture.set_id for picture in watch.look()]
+    closed.parent.chmod(0o711)
+    with another_user():
+        assert [picture.set_id for picture in watch.look()] == before != []
+        with pytest.raises(SetError):
+            WatchAll(closed.parent).look()
 
 
 # ---- folders that runs write ----
