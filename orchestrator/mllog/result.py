@@ -6,6 +6,7 @@ import math
 
 from orchestrator.frozen import Frozen
 from orchestrator.mllog.compliance import WARNING, LogFinding
+from orchestrator.mllog.numbers import finite
 from orchestrator.mllog.olympic import dropped_per_side
 from orchestrator.mllog.source import why_no_result
 from orchestrator.words import train_time
@@ -113,6 +114,19 @@ class Score(Frozen):
     @property
     def dropped(self) -> int:
         return 1 if self.own else dropped_per_side(self.benchmark)
+
+    @property
+    def by_samples(self) -> list[RunScore]:
+        """Sort the runs by samples to converge, those without as largest."""
+        runs = [run for run in self.runs if run.use != "outside"]
+        return sorted(
+            runs, key=lambda run: math.inf if (known := finite(run.samples)) is None else known
+        )
+
+    @property
+    def sampled(self) -> list[RunScore]:
+        """Return the runs that the RCP test averages."""
+        return self.by_samples[self.dropped : -self.dropped]
 
     @property
     def batch_size(self) -> Any:

@@ -25,7 +25,7 @@ def steps(score: Score, labels: dict[str, str]) -> tuple[Step, ...]:
     listed = [_times(runs, labels), *_order(score, runs, labels)]
     if score.olympic_mean is not None:
         listed.append(_mean(score, runs))
-        listed += _convergence(score, runs, labels)
+        listed += _convergence(score, labels)
         listed += _final(score)
     return tuple(listed)
 
@@ -98,7 +98,7 @@ def _mean(score: Score, runs: list[RunScore]) -> Step:
     )
 
 
-def _convergence(score: Score, runs: list[RunScore], labels: dict[str, str]) -> list[Step]:
+def _convergence(score: Score, labels: dict[str, str]) -> list[Step]:
     result = score.rcp
     if result is None:
         return []
@@ -110,37 +110,30 @@ def _convergence(score: Score, runs: list[RunScore], labels: dict[str, str]) -> 
             )
         ]
     return [
-        _samples(score, runs, labels, result),
+        _samples(score, labels, result),
         _reference(score, result.point, result),
         _factor(result.point, result),
     ]
 
 
-def _samples(score: Score, runs: list[RunScore], labels: dict[str, str], result: RcpResult) -> Step:
-    counted = [
-        (
-            math.inf if (samples := finite(run.samples)) is None else samples,
-            labels[run.file],
-        )
-        for run in runs
-    ]
-    counted.sort()
-    kept = counted[score.dropped : len(counted) - score.dropped]
+def _samples(score: Score, labels: dict[str, str], result: RcpResult) -> Step:
     shown = "; ".join(
-        f"{exact(count) if math.isfinite(count) else 'not converged'} [run {label}]"
-        for count, label in counted
+        f"{'not converged' if (samples := finite(run.samples)) is None else exact(samples)} "
+        f"[run {labels[run.file]}]"
+        for run in score.by_samples
     )
-    total = sum(count for count, _ in kept)
-    mean = result.submission_mean or 0.0
-    if not math.isfinite(total):
+    kept = [finite(run.samples) for run in score.sampled]
+    counted = [samples for samples in kept if samples is not None]
+    total, mean = sum(counted), result.submission_mean or 0.0
+    if len(counted) < len(kept):
         return Step("Mean of the samples to converge", (shown,), mean, "samples")
     return Step(
         f"Samples to converge: sort, drop the {score.dropped} smallest and {score.dropped} "
         "largest, average",
         (
             shown,
-            f"{' + '.join(exact(count) for count, _ in kept)} = {exact(total)}",
-            f"{exact(total)} / {len(kept)} = {exact(mean)}",
+            f"{' + '.join(map(exact, counted))} = {exact(total)}",
+            f"{exact(total)} / {len(counted)} = {exact(mean)}",
         ),
         mean,
         "samples",

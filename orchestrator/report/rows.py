@@ -29,8 +29,7 @@ CROSSED, HATCHED = "url(#cross)", "url(#hatch)"
 
 
 def patterns() -> Safe:
-    """Return the fills that distinguish initialisation and lost attempts without colour, once per
-    page."""
+    """Return the fills of initialisation and lost attempts, once per page."""
 
     def pattern(name: str, path: str) -> Safe:
         inner = (
@@ -197,7 +196,7 @@ def samples(report: Report) -> Safe:
         point.limit,
         *([] if mine is None else [mine]),
     ]
-    dropped = _dropped_samples(runs, report.score.dropped)
+    counted = {run.file for run in report.score.sampled}
     description = (
         f"The set's mean is {plain(mine)}, the reference's {plain(point.mean)}; at least "
         f"{plain(point.limit)} is "
@@ -224,7 +223,7 @@ def samples(report: Report) -> Safe:
         if mine is not None:
             chart.upright(mine, "mean")
         for index, run in enumerate(runs):
-            hollow = run.file in dropped
+            hollow = run.file not in counted
             says = f"run {run.label}{report.place(run)}: {plain(run.samples)} samples" + (
                 ", left out of the mean" if hollow else ""
             )
@@ -243,12 +242,6 @@ def samples(report: Report) -> Safe:
             (stroke("limit"), f"smallest acceptable mean {plain(point.limit)}"),
         ),
     )
-
-
-def _dropped_samples(runs: Sequence[Run], dropped: int) -> set[str]:
-    """Return the runs left out by the RCP test. (A run that did not converge is the largest.)"""
-    ordered = sorted(runs, key=lambda run: run.samples or 0.0)
-    return {run.file for run in [*ordered[:dropped], *ordered[len(ordered) - dropped :]]}
 
 
 # ---- timeline ----

@@ -27,6 +27,7 @@ from orchestrator.report.environment import read_environment
 from orchestrator.report.markdown import markdown
 from orchestrator.report.page import page
 from orchestrator.report.reading import extremes, read_report, thinned
+from orchestrator.report.rows import samples
 from orchestrator.report.sections import FAILED_SETTINGS
 from orchestrator.report.spreadsheet import spreadsheet
 from orchestrator.report.summary import summary
@@ -118,6 +119,21 @@ def test_the_arithmetic_can_be_followed(folder: Path) -> None:
     assert checked >= 12
     assert report.steps[-1].value == report.score.minutes
     assert report.steps[-1].lines[-1].endswith(f": {train_time(report.score.minutes)}")
+
+
+def test_the_chart_of_samples_leaves_out_the_runs_that_the_arithmetic_drops(
+    tmp_path: Path,
+) -> None:
+    """The seventh run was aborted: it takes the place of the largest, and no other is dropped there."""
+    contents = sets.logs(sets.NVIDIA)
+    contents[6] = contents[6].replace(b'"status": "success"', b'"status": "aborted"')
+    report = read_report(str(sets.plain_folder(tmp_path / "logs", contents)))
+    [step] = [step for step in report.steps if step.title.startswith("Samples to converge: sort")]
+    [smallest, *_, aborted] = re.findall(r"(\S+) \[run (\d+)\]", step.lines[0])
+    assert aborted == ("converged", "6") and len(step.lines[1].split(" + ")) == 8
+    marks = re.findall(r"run (\d+): [^<>]* samples(, left out of the mean)?<", str(samples(report)))
+    assert len({label for label, _ in marks}) == 9, "both widths of the chart have these runs"
+    assert {label for label, left_out in marks if left_out} == {smallest[1]}
 
 
 def test_everything_of_a_set_is_shown(whole_set: Path) -> None:
