@@ -50,7 +50,7 @@ def explanation_lines(
     from orchestrator.words import wrapped
 
     fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
-    prose = [f"{picture.set_id} {_predicate(picture.state, explanation)}", *fix]
+    prose = [f"{picture.root.name} {_predicate(picture.state, explanation)}", *fix]
     prose += [f"  {proof}" for proof in explanation.evidence]
     command = with_short_name(explanation.next, picture.root, site)
     lines = [part for line in prose for part in wrapped(line, width)]

@@ -90,7 +90,11 @@ def one_set(
     width = screen.width or 80
     head = [
         line
-        for part in (Heading(picture.set_id), FactList(_facts(picture, screen)), with_commands(why))
+        for part in (
+            Heading(picture.root.name),
+            FactList(_facts(picture, screen)),
+            with_commands(why),
+        )
         for line in part_lines([part], screen)
     ]
     if below is None:
@@ -195,13 +199,13 @@ def _curve(values: Sequence[float], screen: Screen, width: int, also: float | No
 
 
 def many_sets(sets: Sequence[SetPicture], screen: Screen, height: int) -> list[str]:
-    """Return at most `height` lines: a table, and active runs' progress."""
+    """Return at most `height` lines: a table, and progress."""
     width = screen.width or 80
     lines = part_lines([set_table(sets)], screen)
     going = [(picture, run) for picture in sets for run in picture.going]
     if going:
         progress = [
-            (f"…{picture.set_id[-4:]}", _far(picture, run, screen)) for picture, run in going
+            (f"…{picture.root.name[-4:]}", _far(picture, run, screen)) for picture, run in going
         ]
         lines += ["", *part_lines([FactList(progress)], screen)]
     if len(lines) > height:

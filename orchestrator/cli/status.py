@@ -93,7 +93,7 @@ def list_sets(args: Namespace) -> int:
         if lines := closing_lines(
             pictures[0], args.site
         ):  # of the newest set; the table has only sets
-            note("\n".join([f"\n{pictures[0].set_id}:", *lines]))
+            note("\n".join([f"\n{pictures[0].root.name}:", *lines]))
     else:
         note(f"there is no set in {log_dir} yet")
     return ExitCode.OK

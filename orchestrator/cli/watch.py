@@ -173,7 +173,7 @@ def _lines(pictures: Iterator[SetPicture], out: TextIO, site: str | None) -> Set
 
 
 class Changes:
-    """Prints changed pictures: as JSON lines, or as headlines with the set's id."""
+    """Prints changed pictures: as JSON lines, or as named headlines."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -186,13 +186,13 @@ class Changes:
 
         document = as_json(picture) if self._as_json else {}
         lasting = _lasting(document) if self._as_json else cell(headline(picture))
-        if self._before.get(picture.set_id) == lasting:
+        if self._before.get(str(picture.root)) == lasting:
             return
-        self._before[picture.set_id] = lasting
+        self._before[str(picture.root)] = lasting
         if self._as_json:
             print_json("set", document, indent=None)
         else:
-            print(f"{local_clock()}  {cell(picture.set_id)}  {lasting}", flush=True)
+            print(f"{local_clock()}  {cell(picture.root.name)}  {lasting}", flush=True)
 
 
 def _lasting(document: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def set_table(pictures: Sequence[SetPicture]) -> Table:
-    """Return a row per set, with names (`submit --name`) if any set has a name."""
+    """Return a row per set, with names (`submit --name`) if any has one."""
     labels = [picture.record.label if picture.record else "" for picture in pictures]
     rows = [_set_row(picture) for picture in pictures]
     header = ["set", *_SET_COLUMNS]
@@ -54,7 +54,7 @@ def _set_row(picture: SetPicture) -> list[str]:
     runs = f"{picture.done}/{nexp}" + (f" ({bad})" if bad else "")
     left = left_s(picture)
     return [
-        picture.set_id,
+        picture.root.name,  # commands find no other id
         # Without a sign and a colour: a rehearsal looks neither good nor bad.
         f"{picture.state} (rehearsal)" if picture.no_result else picture.state,
         runs,

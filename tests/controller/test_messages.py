@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,21 @@ def test_a_name_finds_its_set(cli: Commands, site: Path, log_dir: Path) -> None:
     assert "/a-w-10260101-000000-0001\n" in cli.out
     assert cli("score", "bse", "--site", site).code == ExitCode.BAD_INPUT
     assert "did you mean base?" in cli.err
+
+
+def test_a_renamed_and_a_copied_set_are_listed_by_the_names_that_find_them(
+    cli: Commands, site: Path, log_dir: Path
+) -> None:
+    root = write_set(log_dir, "a-w-20260101-000000-0001", done=3)
+    shutil.copytree(root, log_dir / "copy.bak")
+    root.rename(log_dir / "baseline")
+    listed = cli("status", "--site", site).out.splitlines()
+    names = [line.split()[0] for line in listed if "3/3" in line]
+    assert sorted(names) == ["baseline", "copy.bak"], listed
+    for name in names:
+        answer = cli.json("status", name, "--site", site)
+        assert answer["set"] == str(log_dir / name)
+        assert answer["set_id"] == "a-w-20260101-000000-0001"
 
 
 def test_a_path_needs_no_site(cli: Commands, log_dir: Path) -> None:

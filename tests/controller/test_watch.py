@@ -397,7 +397,7 @@ def test_the_rows_of_a_running_set_do_not_wrap() -> None:
     done = RunPicture(1, "success", done=True, seconds=50_000.0)
     record = SetRecord(set_id="s-0001", system="S", nexp=2, nodes=1, target=0.033)
     drawn = SetPicture(
-        Path("s"), "s-0001", "running", record=record, runs=(done, run), going=(run,), current=10,
+        Path("s-0001"), "s-0001", "running", record=record, runs=(done, run), going=(run,), current=10,
         attempt=2, evaluation=run.evaluation, started_ms=1, warnings=("w" * 9 + " x" * 90,) * 2,
     )  # fmt: skip
     screen = Screen(80, signs="unicode")

@@ -368,7 +368,7 @@ def test_the_answer_has_two_lines_then_the_evidence_then_the_command(
     failures.make_set(tmp_path, failures.Case("x", "", {0: ({"exit": 1}, f"{log}\n")}))
     assert main(["explain", str(tmp_path)]) == 0
     first, fix, *evidence, command = capsys.readouterr().out.rstrip("\n").split("\n")
-    assert first.startswith("s is paused: ") and fix.startswith("fix: ")
+    assert first.startswith(f"{tmp_path.name} is paused: ") and fix.startswith("fix: ")
     assert command.startswith("  orchestrator ") and len(evidence) >= 2
     # What the library said, and the exception that it became.
     assert "node_0.log:1: " in evidence[0] and "node_0.log:5: " in evidence[1]
