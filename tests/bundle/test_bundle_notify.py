@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -33,6 +34,8 @@ class Server:
     answer: int | None = 200
     got: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    passwords: list[str | None] = field(default_factory=list)
+    """Of a proxy."""
     asked: list[str] = field(default_factory=list)
     """What GET asked for."""
     let_go: threading.Event = field(default_factory=threading.Event)
@@ -51,6 +54,7 @@ def server() -> Iterator[Server]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             assert self.headers["Content-Type"] == "application/json"
             one.paths.append(self.path)
+            one.passwords.append(self.headers["Proxy-Authorization"])
             one.got.append(json.loads(body))
             if one.answer is None:
                 one.let_go.wait(LIMIT_S)
@@ -89,10 +93,11 @@ def notices(out: str) -> list[str]:
     ]
 
 
-def send(channel: str, order: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def send(channel: str, order: dict[str, Any], **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-I", "-S", "-B", "-c", Path(notify.__file__).read_text(), channel],
         input=json.dumps({"seconds": 60, **order}),
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -151,6 +156,26 @@ def test_a_set_tells_of_itself_and_the_address_is_nowhere(bundles: Bundles, serv
     assert notices(out) == ["notify: webhook: the server answered 500"]
     assert SECRET not in out and "HOOK=" not in (bundles.folder / "env").read_text()
     assert files_with(bundles.folder, SECRET) == [] and one.left_behind() == []
+
+
+def test_the_webhook_alone_goes_through_the_proxy(bundles: Bundles, server: Server) -> None:
+    tell = bundles.folder / "tell"
+    tell.write_text(f"#!/bin/bash\nenv >{bundles.folder}/env\n")
+    tell.chmod(0o755)
+    site = {"webhook": "HOOK", "command": [str(tell)], "events": ["complete"]}
+    bundles.make(notify=site, nexp=1)
+    proxy = f"http://me:{SECRET}@127.0.0.1:{server.port}"
+    code, out = bundles.run(
+        HOOK="http://hooks.invalid/place", http_proxy=proxy, HTTPS_PROXY=proxy, no_proxy="intern"
+    )
+    assert code == 0 and notices(out) == []
+    assert server.paths == ["http://hooks.invalid/place"]
+    assert server.passwords == [f"Basic {base64.b64encode(f'me:{SECRET}'.encode()).decode()}"]
+    assert "proxy" not in (bundles.folder / "env").read_text().lower()
+    assert SECRET not in out and files_with(bundles.set.root, SECRET) == []
+    server.answer = 502
+    done = send("webhook", {"message": {}, "address": "https://hooks.invalid/"}, https_proxy=proxy)
+    assert done.returncode == 1 and SECRET not in done.stdout + done.stderr
 
 
 def set_grace(bundles: Bundles, seconds: float) -> None:

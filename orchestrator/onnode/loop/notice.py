@@ -20,6 +20,8 @@ SENDER = "lib/loop/notify.py"
 GRACE_S = 2.0
 """A process this far beyond its limit is killed."""
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR")
+_OUTWARD = ("http_proxy", "https_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir")
+"""Of the webhook alone, in both cases: a proxy's address may have a password."""
 _PREDICATES = {
     "complete": "is complete",
     "paused": "waits for `orchestrator resume`",
@@ -134,7 +136,12 @@ class Notices:
     def _start(self, method: str, notification: bytes) -> None:
         self._await(method)  # only a job's end comes so soon after a score
         argv = [sys.executable, "-I", "-S", "-B", "-c", self._sender.decode(), method]
-        env = {name: value for name, value in self._world.environment.items() if name in _KEPT}
+        outward = _OUTWARD if method == "webhook" else ()
+        env = {
+            name: value
+            for name, value in self._world.environment.items()
+            if name in _KEPT or name.lower() in outward
+        }
         try:
             sender = self._world.program(argv, notification, env)
         except OSError as error:
