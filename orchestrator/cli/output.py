@@ -23,9 +23,9 @@ SCHEMA = 1
 
 
 def json_text(kind: str, members: Mapping[str, Any], indent: int | None = 2) -> str:
-    """Return JSON by generated/schemas/. Only control characters are escaped."""
+    """Return JSON by generated/schemas/. For UTF-8 only control characters are escaped."""
     document = {"schema": SCHEMA, "kind": kind, **members}
-    text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
+    text = json.dumps(document, indent=indent, ensure_ascii=not _is_utf8(), default=str)
     if text.isascii() and "\x7f" not in text:
         return text
     return unshown().sub(lambda match: json.dumps(match[0])[1:-1], text)
@@ -94,6 +94,10 @@ class Shown:
         )
 
 
+def _is_utf8() -> bool:
+    return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+
+
 def is_terminal() -> bool:
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
@@ -104,11 +108,10 @@ def screen() -> Screen:
         return PIPE
     import shutil
 
-    unicode = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     return Screen(
         shutil.get_terminal_size().columns,
         colour=not os.environ.get("NO_COLOR"),
-        signs="unicode" if unicode else "ascii",
+        signs="unicode" if _is_utf8() else "ascii",
     )
 
 

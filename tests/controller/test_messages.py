@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import outputs
 import pytest
 from controller_parts import Commands, write_set
 from sites import write_site
@@ -110,6 +112,20 @@ def test_a_renamed_and_a_copied_set_are_listed_by_the_names_that_find_them(
         answer = cli.json("status", name, "--site", site)
         assert answer["set"] == str(log_dir / name)
         assert answer["set_id"] == "a-w-20260101-000000-0001"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso-8859-1", "koi8-r", "utf-8"])
+def test_json_is_json_in_any_encoding(encoding: str, log_dir: Path) -> None:
+    label = "größe 😀 \x85"
+    root = write_set(log_dir, "s", scheduler="local", label=label)
+    done = subprocess.run(
+        [sys.executable, "-m", "orchestrator", "status", root, "--json"],
+        env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(DOCS.parent)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert outputs.checked(done.stdout.decode(encoding))["name"] == label
+    assert ("größe 😀".encode() in done.stdout) == (encoding == "utf-8")
 
 
 def test_a_path_needs_no_site(cli: Commands, log_dir: Path) -> None:
