@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import signal
@@ -18,13 +19,16 @@ from orchestrator.words import bare, encodable
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 SLICE_S = 0.25
 """Delay until a new window size is noticed."""
+_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]?|O.?)?", re.DOTALL)
+"""An arrow or function key, or Escape."""
 
 
 class FullScreen:
-    """`show` replaces all lines; `wait` calls back for keys and new sizes."""
+    """A terminal's screen and keys."""
 
     def __init__(self, keys: bool) -> None:
         self._keys = keys
+        self._typed = ""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -53,11 +57,12 @@ class FullScreen:
         if not self._keys:
             time.sleep(seconds)
             return ""
-        if not select.select([sys.stdin], [], [], seconds)[0]:
-            return ""
-        typed = os.read(sys.stdin.fileno(), 64).decode("ascii", "ignore")
-        self._keys = bool(typed)  # the terminal is closed
-        return typed[:1]
+        if not self._typed and select.select([sys.stdin], [], [], seconds)[0]:
+            typed = os.read(sys.stdin.fileno(), 64).decode("ascii", "ignore")
+            self._keys = bool(typed)  # the terminal is closed
+            self._typed = _SEQUENCE.sub("", typed)
+        key, self._typed = self._typed[:1], self._typed[1:]
+        return key
 
 
 @contextmanager

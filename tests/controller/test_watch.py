@@ -260,7 +260,9 @@ def test_a_terminal_of_80_by_24_keeps_one_summary(tmp_path: Path) -> None:
     assert not any("q detach" in line for line in kept) and "elapsed" in "\n".join(kept)
 
 
-@pytest.mark.parametrize(("keys", "code"), [("q", 130), ("\x03", 130)])
+@pytest.mark.parametrize(
+    ("keys", "code"), [("q", 130), ("lq", 130), ("\x1b[1;5C\x1bOAq", 130), ("\x03", 130)]
+)
 def test_detaching_leaves_the_job(tmp_path: Path, keys: str, code: int) -> None:
     with growing(tmp_path) as root:
         viewer = Viewer("watch", root)
