@@ -440,6 +440,20 @@ def test_a_device_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "null"]
 
 
+def test_a_removed_current_folder_is_named(tmp_path: Path) -> None:
+    line = 'mkdir "$GONE" && cd "$GONE" && rmdir "$GONE" && ORCHESTRATOR'
+    done = shell(
+        line,
+        ["init", "--yes", "--scheduler", "local", "-o", "site.yaml"],
+        GONE=str(tmp_path / "gone"),
+    )
+    assert done.returncode == ExitCode.BAD_INPUT
+    assert (
+        done.stderr
+        == "orchestrator init: the current folder was removed\n  hint: cd ~, or elsewhere\n"
+    )
+
+
 def test_a_broken_pipe_to_another_process_is_a_defect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

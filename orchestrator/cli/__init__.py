@@ -334,6 +334,13 @@ def _unprinted(args: list[str], error: OSError, code: int | None) -> int:
         )
         return int(ExitCode.SET_STATE)
     if error.filename is None:
+        if error.errno == errno.ENOENT and not _in_folder():
+            return _fail(
+                args,
+                "the current folder was removed",
+                "cd ~, or elsewhere",
+                int(ExitCode.BAD_INPUT),
+            )
         return _defect(args, error)
     path = clean(
         os.fsdecode(error.filename)
@@ -351,6 +358,15 @@ def _defect(args: list[str], error: Exception) -> int:
 
     message, hint = explained(args, error)
     return _fail(args, message, hint, int(ExitCode.INTERNAL))
+
+
+def _in_folder() -> bool:
+    import os
+
+    try:
+        return bool(os.getcwd())
+    except OSError:
+        return False
 
 
 def _owes_verdict(args: list[str]) -> bool:

@@ -26,8 +26,9 @@ def working(text: str, folder: str = "") -> Iterator[None]:
         yield
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(file=bare(sys.stderr)).status(clean(text)):
+    with Console(file=bare(sys.stderr)).status(Text(clean(text))):  # brackets are no markup
         yield
 
 

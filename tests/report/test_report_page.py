@@ -9,6 +9,7 @@ import json
 import math
 import re
 import shutil
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -31,6 +32,7 @@ from orchestrator.report.rows import samples
 from orchestrator.report.sections import FAILED_SETTINGS
 from orchestrator.report.spreadsheet import spreadsheet
 from orchestrator.report.summary import summary
+from orchestrator.report.working import working
 from orchestrator.words import train_time
 
 LIMIT = 1_500_000
@@ -134,6 +136,18 @@ def test_the_chart_of_samples_leaves_out_the_runs_that_the_arithmetic_drops(
     marks = re.findall(r"run (\d+): [^<>]* samples(, left out of the mean)?<", str(samples(report)))
     assert len({label for label, _ in marks}) == 9, "both widths of the chart have these runs"
     assert {label for label, left_out in marks if left_out} == {smallest[1]}
+
+
+def test_a_path_with_brackets_is_no_markup(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with working("reading br/run[/old][bold]"):
+        pass
+    assert "reading br/run[/old][bold]" in sys.stderr.getvalue()
 
 
 def test_everything_of_a_set_is_shown(whole_set: Path) -> None:
