@@ -20,6 +20,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, scheduler_of
 from orchestrator.cli.output import print_json, screen
 from orchestrator.errors import ExitCode
+from orchestrator.words import cell
 
 if TYPE_CHECKING:
     from orchestrator.evidence.explanation import Explanation
@@ -50,7 +51,7 @@ def explanation_lines(
     from orchestrator.words import wrapped
 
     fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
-    prose = [f"{picture.root.name} {_predicate(picture.state, explanation)}", *fix]
+    prose = [f"{cell(picture.root.name)} {_predicate(picture.state, explanation)}", *fix]
     prose += [f"  {proof}" for proof in explanation.evidence]
     command = with_short_name(explanation.next, picture.root, site)
     lines = [part for line in prose for part in wrapped(line, width)]

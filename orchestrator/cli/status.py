@@ -22,7 +22,7 @@ from orchestrator.cli.command import Command
 from orchestrator.cli.finding import chosen_set, log_dir_of, need_site, scheduler_of
 from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode
-from orchestrator.words import count
+from orchestrator.words import cell, count
 
 if TYPE_CHECKING:
     from orchestrator.evidence.picture import SetPicture
@@ -93,7 +93,7 @@ def list_sets(args: Namespace) -> int:
         if lines := closing_lines(
             pictures[0], args.site
         ):  # of the newest set; the table has only sets
-            note("\n".join([f"\n{pictures[0].root.name}:", *lines]))
+            note("\n".join([f"\n{cell(pictures[0].root.name)}:", *lines]))
     else:
         note(f"there is no set in {log_dir} yet")
     return ExitCode.OK

@@ -126,7 +126,8 @@ class Score(Frozen):
     @property
     def sampled(self) -> list[RunScore]:
         """Return the runs that the RCP test averages."""
-        return self.by_samples[self.dropped : -self.dropped]
+        runs = self.by_samples
+        return runs[self.dropped : len(runs) - self.dropped]
 
     @property
     def batch_size(self) -> Any:
