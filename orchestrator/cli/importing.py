@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.arguments import add_engine, add_flag, add_option, add_text, positive
+from orchestrator.cli.finding import find_site
 from orchestrator.cli.output import note, print_json, print_parts
 from orchestrator.errors import ExitCode, UsageError
 from orchestrator.resources import user_path
@@ -71,9 +72,13 @@ def run_import(args: Namespace, dirs: list[Path]) -> ExitCode:
 
     from orchestrator.container.code import copy_code
     from orchestrator.container.local import reachable
+    from orchestrator.model import load_site
 
+    site = find_site(args.site)
+    container = load_site(site).container if site else None
+    engine, command = (container.engine, container.command) if container else ("", None)
     with TemporaryDirectory(prefix="orchestrator-import-") as place:
-        with reachable(args.engine, "docker", ()) as address:
+        with reachable(args.engine, engine, command) as address:
             target = Path(place) / "code"
             copy_code(args.config, args.code_dir, target, address=address)
         return _import(args, _config_in(target, args), dirs, args.image or args.config)

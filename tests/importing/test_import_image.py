@@ -86,3 +86,22 @@ def test_a_config_comes_out_of_an_image_that_is_not_started(
     made = [asked for asked in EngineHandler.asked if asked.endswith("/containers/create")]
     removed = [asked for asked in EngineHandler.asked if asked.startswith("DELETE")]
     assert len(made) == len(removed) == 2
+
+
+def test_the_engine_is_the_sites(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    podman = tmp_path / "podman"
+    link = f"""for address; do :; done; ln -s {engine[7:]} "${{address#unix://}}"; exec tail -f /dev/null"""
+    podman.write_text(f"#!/bin/sh\n{link}\n")
+    podman.chmod(0o755)
+    site = tmp_path / "site.yaml"
+    site.write_text(
+        f"kind: site\nlog_dir: {tmp_path}\ncontainer: {{engine: podman, command: [{podman}]}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nowhere.sock")
+    words = ["systems", "import", "own/image:7.0", "--round", "7.0", "--site", str(site)]
+    assert main([*words, "--config", "config_MI355X_2x8x1.sh", "--dry-run"]) == 0, (
+        capsys.readouterr().err
+    )
