@@ -53,8 +53,11 @@ def import_config(
     if it contradicts itself.
     """
     catalogue = Catalogue([folder for folder in dirs if folder.is_dir()])
-    imported = split(evaluate(path, execute=execute), given, catalogue)
+    evaluation = evaluate(path, execute=execute)
+    imported = split(evaluation, given, catalogue)
     chosen, notes = _ruleset(given.round, imported, catalogue, ruleset, ruleset_problem)
+    if evaluation.errors:
+        notes = (*notes, f"{path.name} wrote to standard error: {evaluation.errors}")
     made = documents(imported, catalogue, image=image, ruleset=chosen, notes=notes)
     with tempfile.TemporaryDirectory(prefix="orchestrator-import-") as place:
         write(Path(place), made)

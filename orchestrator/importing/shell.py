@@ -22,6 +22,7 @@ from orchestrator.inspection.trace import PathHow, Place, is_known
 from orchestrator.inspection.tree import ImageConfig, ImageFile, ImageTree
 from orchestrator.inspection.variables import Value, Variables
 from orchestrator.inspection.walk import ScriptWalk
+from orchestrator.words import quoted
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -86,6 +87,16 @@ def read_config(
     return environment
 
 
+def line_end_problem(name: str, files: Mapping[str, bytes]) -> tuple[str, str] | None:
+    """Return problem and hint for a file with CR LF."""
+    if not re.search(rb"\r(\n|\Z)", files.get(name, b"")):
+        return None
+    return (
+        f"{name}: its lines end with CR LF: bash takes the CR for a part of their last word",
+        f"in its folder: sed -i 's/\\r$//' {quoted(name)}",
+    )
+
+
 class _Variables(Variables):
     """Shell variables with a constant NEXP."""
 
@@ -103,6 +114,7 @@ class _ConfigWalk(ScriptWalk):
             for name, content in files.items()
         )
         super().__init__(ImageTree(kept, ImageConfig()), RunContainer())
+        self.files = files
 
     def refused(self, path: str, line: int) -> NotPlain:
         lines = (self.tree.text(path) or "").splitlines()
@@ -111,13 +123,13 @@ class _ConfigWalk(ScriptWalk):
     def source(self, path: str, shell: ShellState, how: str) -> None:
         if path in (shell.frame.source, *shell.frame.callers):
             raise InputError(f"{posixpath.basename(path)}: sources itself")
+        if problem := line_end_problem(posixpath.basename(path), self.files):
+            raise InputError(problem[0], hint=problem[1])
         root = parse(self.tree.text(path) or "")
         odd = first_error(root) or _odd(root)
         if odd is not None:
             raise self.refused(path, line_of(odd))
         super().source(path, shell, how)
-        if self.trace.missing:  # the ends of its lines
-            raise self.refused(path, 1)
 
     def use_path(self, how: PathHow, path: str, place: Place) -> None:
         if not path.startswith(FOLDER):

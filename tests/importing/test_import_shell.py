@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from until import LIMIT_S, until
 
 from orchestrator.errors import InputError, UsageError
-from orchestrator.importing.evaluate import ConfigEnvironment, evaluate
+from orchestrator.importing.evaluate import MOST_FILES, ConfigEnvironment, evaluate
 from orchestrator.importing.execution import executed
 from orchestrator.inspection import syntax
 from orchestrator.model.values import Minutes, Text, Unique
@@ -57,7 +58,7 @@ def test_what_is_read_is_what_bash_gives(tmp_path: Path) -> None:
     read = evaluate(path)
     assert not read.run
     files = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-    bash = executed(path.name, files, {"NEXP": "1"})
+    bash, _ = executed(path.name, files, {"NEXP": "1"})
     assert env(read) == {name: value for name, value in bash.items() if name != "NEXP"}
     assert env(read)["SPACED"] == "1  7 " and env(read)["CALLER"] == "MI355X_1x8x1"
 
@@ -131,6 +132,36 @@ def test_a_missing_common_file_is_named(tmp_path: Path) -> None:
         evaluate(config(tmp_path, "source $(dirname ${BASH_SOURCE[0]})/config_common.sh\n"))
 
 
+def test_a_common_file_is_read_among_many_other_files(tmp_path: Path) -> None:
+    for number in range(MOST_FILES):
+        (tmp_path / f"a{number}.txt").touch()
+    path = config(tmp_path, "source ./config_common.sh\n", config_common__sh="export A=1\n")
+    assert env(evaluate(path)) == {"A": "1"}
+
+
+@pytest.mark.parametrize("execute", [False, True])
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_lines_that_end_with_cr_lf_are_refused_by_name(
+    tmp_path: Path, end: bytes, execute: bool
+) -> None:
+    path = config(tmp_path, "")
+    path.write_bytes(b"export A=1" + end)
+    with pytest.raises(InputError, match=f"^{path.name}: its lines end with CR LF") as refused:
+        evaluate(path, execute=execute)
+    command = refused.value.hint.removeprefix("in its folder: ")
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert env(evaluate(path, execute=execute)) == {"A": "1"}
+
+
+@pytest.mark.parametrize("how", ["", "test 1 && "])
+def test_a_sourced_file_with_cr_lf_is_refused_by_name(tmp_path: Path, how: str) -> None:
+    path = config(tmp_path, f"{how}source ./config_common.sh\n")
+    (tmp_path / "config_common.sh").write_bytes(b"export A=1\r\n")
+    (tmp_path / "config_other.sh").write_bytes(b"export A=1\r\n")
+    with pytest.raises(InputError, match=r"config_common\.sh: its lines end with CR LF"):
+        evaluate(path, execute=bool(how))
+
+
 def test_files_that_source_each_other_end(tmp_path: Path) -> None:
     path = config(
         tmp_path, "source ./config_b.sh\n", config_b__sh="source ./config_MI355X_1x8x1.sh\n"
@@ -147,6 +178,48 @@ def test_nothing_of_the_caller_reaches_an_executed_config(
     text = 'export T="x${HF_TOKEN}" LR=${LR:-2}; export H=$(cd; ls -A | wc -l); echo noise; echo more >&2\n'
     result = evaluate(config(tmp_path, text), execute=True)
     assert env(result) == {"T": "x", "LR": "2", "H": "0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("source $(dirname ${BASH_SOURCE[0]})/../common.sh", r"line 3: \./\.\./common\.sh: No such"),
+        ("source /workspace/llm/config_common.sh", "/workspace/llm/config_common.sh: No such file"),
+        ("export N=$(no-such-program | wc -l)", "no-such-program: command not found"),
+        ("if true; then", "syntax error"),
+        ("source ./nowhere.sh; exit 3", "exit code 3 .*: ./nowhere.sh: No such file"),
+    ],
+)  # fmt: skip
+def test_what_bash_cannot_execute_is_refused_with_its_message(
+    tmp_path: Path, line: str, expected: str
+) -> None:
+    path = config(tmp_path, f"test 1\nexport A=1\n{line}\nexport B=2\n")
+    with pytest.raises(InputError, match=expected) as refused:
+        evaluate(path, execute=True)
+    assert str(tmp_path.parent) not in refused.value.message
+
+
+def test_what_programs_write_to_standard_error_is_kept(tmp_path: Path) -> None:
+    text = "export A=$(cat nowhere) LC_ALL=xx_XX.UTF-8\nprintf 'a\\e[31m%0999d' >&2\n"
+    errors = evaluate(config(tmp_path, text), execute=True).errors
+    assert errors.startswith("cat: nowhere: No such file or directory; ")
+    assert "a\\x1b[31m" in errors and errors.isprintable() and len(errors) == 400
+
+
+TIMES = r"""
+export A=$(date +%Y%m%d%H%M%S) B=x-$(date '+%F %T') C=$(/bin/date) D=$(bash -c 'date +%s')
+export E=$(printf '%(%s)T' -1) F=$EPOCHSECONDS
+printf -v G 'run-%s-%(%Y%m%d)T' 1 -1; export G
+export H=$(( $(date +%s) % 100 )) I=/x/$(date +%Y)/y J=$(date +%S | md5sum) K=$SECONDS
+export L=$(printf '%s-%03d' a 7)
+"""
+
+
+def test_times_of_an_executed_config_are_no_fixed_texts(tmp_path: Path) -> None:
+    result = evaluate(config(tmp_path, TIMES), execute=True)
+    unique = {name: value.prefix for name, value in result.env.items() if isinstance(value, Unique)}
+    assert unique == {"A": "", "B": "x-", "C": "", "D": "", "E": "", "F": "", "G": "run-1-"}
+    assert result.chance == ("H", "I", "J", "K") and result.env["L"] == Text("a-007")
 
 
 @pytest.mark.parametrize(
