@@ -105,7 +105,7 @@ OWNED_BY_THE_LOOP = {
     NODEID: "the loop sets it for every run",
 }
 
-_OWNED_BY_BASH = re.compile(
+OWNED_BY_BASH = re.compile(
     r"BASH(OPTS|PID|_(ALIASES|ARGC|ARGV|CMDS|COMMAND|LINENO|MONOSECONDS|SOURCE|SUBSHELL|VERSINFO))"
     r"|DIRSTACK|EPOCH(REALTIME|SECONDS)|(EU|PP|U)ID|FUNCNAME|GROUPS|HISTCMD|LINENO|PIPESTATUS"
     r"|S?RANDOM|SECONDS|SHELLOPTS|SHLVL|_"
@@ -121,7 +121,7 @@ def name_problem(name: str) -> str:
         )
     if name in OWNED_BY_THE_LOOP:
         return f"{name} belongs to the loop over the runs: {OWNED_BY_THE_LOOP[name]}"
-    if _OWNED_BY_BASH.fullmatch(name):
+    if OWNED_BY_BASH.fullmatch(name):
         return f"{name} belongs to bash, which sets it itself or makes it read-only"
     return ""
 
