@@ -25,6 +25,7 @@ from orchestrator.container.registry import PIECE, Blob, Registry
 from orchestrator.errors import InputError
 from orchestrator.inspection.sources import (
     MOST_TEXT,
+    Header,
     KeptFiles,
     Progress,
     read_folder,
@@ -32,6 +33,7 @@ from orchestrator.inspection.sources import (
 )
 from orchestrator.inspection.tree import ImageConfig, ImageTree
 from orchestrator.onnode.kernel.regular import open_regular
+from orchestrator.words import quoted
 
 ZSTD = b"\x28\xb5\x2f\xfd"
 MOST_JSON = 8 * MOST_TEXT
@@ -176,8 +178,8 @@ def read_saved(
             return _read(store, described(store, reference), names, progress)
         with (
             _opened(path) as file,
-            _unpacked(file, path.name) as plain,
-            tarfile.TarFile(fileobj=_Bounded(plain)) as tar,  # type: ignore[arg-type]
+            _seekable(file, path) as plain,
+            tarfile.TarFile(fileobj=_Bounded(plain), tarinfo=Header) as tar,  # type: ignore[arg-type]
         ):
             store = TarStore(tar)
             if not (store.has("manifest.json") or store.has("index.json")):
@@ -255,7 +257,7 @@ def _read_layer(
 ) -> None:
     with _unpacked(file, name) as plain:
         stream = _Forward(plain, max(size * MOST_GROWTH, LEAST_LIMIT))
-        with tarfile.TarFile(fileobj=stream) as tar:  # type: ignore[arg-type]
+        with tarfile.TarFile(fileobj=stream, tarinfo=Header) as tar:  # type: ignore[arg-type]
             read_members(tar, kept, progress)
         stream.finish()
 
@@ -316,6 +318,17 @@ class _Forward:
         if self._place > self._most:
             raise tarfile.ReadError(f"a layer grows to more than {self._most} bytes")
         return part
+
+
+@contextmanager
+def _seekable(file: io.BufferedReader, path: Path) -> Iterator[Readable]:
+    if file.peek(4).startswith(ZSTD):
+        raise InputError(
+            f"{path}: an archive compressed with zstd can only be read from front to back",
+            hint=f"zstd -d {quoted(str(path))} -o image.tar, then name image.tar with --from",
+        )
+    with _unpacked(file, path.name) as plain:
+        yield plain
 
 
 @contextmanager

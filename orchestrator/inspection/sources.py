@@ -43,6 +43,19 @@ _NAME = re.compile(rb"[A-Z][A-Z0-9_]{2,}")
 Progress = Callable[[str], None]
 
 
+class Header(tarfile.TarInfo):
+    """A member of a tar. tarfile takes a damaged header after the first for the end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, *settings: str) -> Header:
+        try:
+            return super().frombuf(buf, *settings)
+        except tarfile.HeaderError as error:
+            if buf.strip(b"\0"):
+                raise tarfile.ReadError(f"a header is damaged: {error}") from error
+            raise
+
+
 class KeptFiles:
     """An image's files, layer by layer, with contents that may matter, up to MOST_KEPT."""
 
@@ -198,7 +211,10 @@ def read_engine(
     try:
         pieces = api.export(container["Id"], chunk_size=1 << 21)
         kept = KeptFiles(names)
-        with Pieces.buffered(pieces) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        with (
+            Pieces.buffered(pieces) as stream,
+            tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar,
+        ):
             read_members(tar, kept, progress)
         return kept.tree(config)
     except tarfile.TarError as error:

@@ -7,7 +7,10 @@ import hashlib
 import io
 import json
 import os
+import shlex
+import subprocess
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +89,11 @@ def _docker_archive(path: Path) -> Path:
         "manifest.json": json.dumps(manifest).encode(),
     }
     return _tar(path, files)
+
+
+def _root_archive(path: Path) -> Path:
+    path.write_bytes(LAYERS[0])
+    return path
 
 
 def _oci_layout(path: Path) -> Path:
@@ -184,6 +192,31 @@ def test_a_damaged_layer_is_refused(damage: str, tmp_path: Path) -> None:
         layer = gzip.compress(os.urandom(100_000))[:5000]
     with pytest.raises(InputError, match="cannot be read as an image"):
         read_saved(_tar(tmp_path / "x.tar", _saved([layer])))
+
+
+@pytest.mark.parametrize("make", [_docker_archive, _root_archive])
+def test_a_damaged_header_is_refused(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = make(tmp_path / "x.tar")
+    content = bytearray(path.read_bytes())
+    at = content.index(b"usr/bin/tool\0")
+    assert at % 512 == 0 and content[at - 512 :].startswith(b"bin\0")  # not the first of its layer
+    content[at] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="a header is damaged: bad checksum"):
+        read_saved(path)
+
+
+@pytest.mark.parametrize("make", [_docker_archive, _root_archive])
+def test_an_archive_compressed_with_zstd_is_unpacked_first(
+    make: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "an image.tar.zst"
+    path.write_bytes(zstd(make(tmp_path / "x.tar").read_bytes()))
+    with pytest.raises(InputError, match="compressed with zstd") as refused:
+        read_saved(path)
+    command = refused.value.hint.partition(",")[0]
+    subprocess.run(shlex.split(command), cwd=tmp_path, check=True, capture_output=True)
+    assert read_saved(tmp_path / "image.tar").text("/bin/tool") == "#!/bin/sh\n"
 
 
 def test_a_layer_that_zstd_refuses_at_its_end_is_refused(tmp_path: Path) -> None:
