@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.container.image import EngineError, Image, image_of
 from orchestrator.errors import UsageError
-from orchestrator.onnode.kernel.client import with_proxy
+from orchestrator.onnode.kernel.client import repository_in, with_proxy
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -121,12 +121,9 @@ def find_image(client: DockerClient, reference: str) -> Image | None:
 
 def split_reference(reference: str) -> tuple[str, str]:
     """Return repository and tag (default `latest`), or digest."""
-    if "@" in reference:
-        name, _, digest = reference.partition("@")
-        return name, digest
-    head, slash, last = reference.rpartition("/")
-    name, _, tag = last.partition(":")
-    return f"{head}{slash}{name}", tag or "latest"
+    name, _, digest = reference.partition("@")
+    tag = name.rpartition("/")[2].partition(":")[2]
+    return repository_in(name), digest or tag or "latest"
 
 
 @contextmanager

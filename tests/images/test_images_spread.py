@@ -68,6 +68,7 @@ def test_images_with_a_common_repository_digest_are_the_same() -> None:
         ("host:5000/a", ("host:5000/a", "latest")),
         ("host:5000/a:x", ("host:5000/a", "x")),
         ("a@sha256:ff", ("a", "sha256:ff")),
+        ("host:5000/a:1@sha256:ff", ("host:5000/a", "sha256:ff")),
     ],
 )
 def test_references_are_split(reference: str, parts: tuple[str, str]) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from ..kernel.client import with_proxy
+from ..kernel.client import repository_in, with_proxy
 from ..kernel.events import number
 from ..kernel.settings_file import rehearsed
 from ..kernel.system import ask
@@ -118,9 +118,7 @@ def _registry_bytes(node: Node, name: str) -> int:
     for manifest in _dicts(document.get("manifests")):  # an index of several platforms
         platform = manifest.get("platform")
         if isinstance(platform, dict) and platform.get("architecture") == "amd64":
-            head, slash, last = name.partition("@")[0].rpartition("/")
-            repository = f"{head}{slash}{last.partition(':')[0]}"
-            document = _manifest(node, f"{repository}@{manifest.get('digest')}")
+            document = _manifest(node, f"{repository_in(name)}@{manifest.get('digest')}")
             break
     sizes = [layer.get("size") for layer in _dicts(document.get("layers"))]
     return sum(size for size in sizes if isinstance(size, int) and 0 < size < 1 << 50)

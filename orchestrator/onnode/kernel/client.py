@@ -94,6 +94,12 @@ def registry_in(image: str) -> str:
     return head if slash and (set(head) & set(".:") or head == "localhost") else ""
 
 
+def repository_in(image: str) -> str:
+    """Return an image's name without tag and digest."""
+    head, slash, last = image.partition("@")[0].rpartition("/")
+    return f"{head}{slash}{last.partition(':')[0]}"
+
+
 def _is_in(host: str, exception: str) -> bool:
     """`exception`: an entry of no_proxy (name, domain, address, network, *)."""
     if exception == "*":
