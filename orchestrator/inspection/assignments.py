@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import expansion
+from orchestrator.inspection.conditions import evaluated
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.syntax import text_of
-from orchestrator.inspection.trace import Assignment, bounded, whole_number
+from orchestrator.inspection.trace import UNKNOWN, Assignment, bounded
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -27,12 +28,17 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
         return ""
     adds = any(child.type == "+=" for child in node.children)
     name = text_of(name_node).partition("[")[0]
+    if "allexport" in shell.options:
+        shell.variables.export(name)
     if value_node is not None and value_node.type == "array":
         keyed = _keyed(walk, value_node, shell)
         before = shell.variables.get(name)
+        if keyed and isinstance(before, dict):
+            shell.variables.set(name, {**before, **keyed} if adds else keyed)
+            return name
         if keyed:
-            mine = {**before, **keyed} if adds and isinstance(before, dict) else keyed
-            shell.variables.set(name, mine)
+            in_order = list(keyed) == [str(number) for number in range(len(keyed))]
+            shell.variables.set(name, list(keyed.values()) if in_order and not adds else [UNKNOWN])
             return name
         items = [
             word
@@ -49,7 +55,13 @@ def assign(walk: Walk, node: Node, shell: ShellState) -> str:
     if name_node.type == "subscript":
         _assign_element(walk, name_node, name, value, shell, adds=adds)
         return name
-    if adds:
+    if name in shell.variables.integers:
+        value = f"{shell.variables.scalar(name) or 0}+({value})" if adds else value or "0"
+        number = evaluated(walk, shell, value)
+        value = UNKNOWN if number is None else str(number)
+    elif adds and isinstance(shell.variables.get(name), list):
+        value = UNKNOWN  # of the first element alone
+    elif adds:
         value = bounded((shell.variables.scalar(name) or "") + value)
     forced = value_node is None or name not in text_of(value_node)
     place = walk.place(node, shell)
@@ -71,14 +83,19 @@ def _assign_element(
     index_node = node.child_by_field_name("index")
     index = expansion.text(walk, shell, index_node) if index_node is not None else ""
     before = shell.variables.get(name)
-    number = whole_number(index)
-    if isinstance(before, list) and number is not None and 0 <= number <= len(before):
-        items = list(before)
-        items[number : number + 1] = [value]
-        shell.variables.set(name, items)
+    if isinstance(before, dict):
+        items_by_key = dict(before)
+        items_by_key[index] = items_by_key.get(index, "") + value if adds else value
+        shell.variables.set(name, items_by_key)
         return
-    if isinstance(before, list) and not before and number is None:
-        before = {}
-    items_by_key = dict(before) if isinstance(before, dict) else {}
-    items_by_key[index] = items_by_key.get(index, "") + value if adds else value
-    shell.variables.set(name, items_by_key)
+    items = [before] if isinstance(before, str) else list(before or ())
+    number = evaluated(walk, shell, index)
+    if number is not None and number < 0:
+        number += len(items)
+    if number is None or not 0 <= number <= len(items):
+        shell.variables.set(name, UNKNOWN if not items else [UNKNOWN])
+        return
+    if adds and number < len(items):
+        value = bounded(items[number] + value)
+    items[number : number + 1] = [value]
+    shell.variables.set(name, items)

@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import choices, conditions, expansion, programs
-from orchestrator.inspection.assignments import assign
+from orchestrator.inspection.assignments import assign, name_of
 from orchestrator.inspection.flow import Break, Continue, Exit, Return
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import ShellState
+from orchestrator.inspection.state import ShellState, take_options
 from orchestrator.inspection.syntax import line_of, parse, text_of
 from orchestrator.inspection.trace import UNKNOWN, Undecided, is_known, whole_number
 from orchestrator.inspection.variables import Value
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Builtin = Callable[[Walk, ShellState, list[str], "Node"], int | None]
 
-_OPTIONS = {"e": "errexit", "u": "nounset"}
+_LOCAL = {"local", "declare", "typeset"}
 
 
 def declare(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -31,23 +31,47 @@ def declare(walk: Walk, node: Node, shell: ShellState) -> None:
     flags = ""
     for child in node.named_children:
         if child.type == "word" and text_of(child).startswith(("-", "+")):
-            flags += text_of(child)[1:]
+            flags += text_of(child)[1:] if text_of(child)[0] == "-" else ""
         elif child.type == "variable_assignment":
-            _declared(shell, assign(walk, child, shell), keyword, flags)
+            name = name_of(child)
+            before = shell.variables.get(name)
+            adds = any(part.type == "+=" for part in child.children)
+            if adds and _is_local(shell, keyword, flags) and name not in shell.variables.scopes[-1]:
+                shell.variables.by_name.pop(name, None)
+            if "i" in flags:
+                shell.variables.integers.add(name)
+            if "A" in flags and not isinstance(before, dict):
+                shell.variables.set(name, {})
+            assign(walk, child, shell)
+            _declared(shell, name, keyword, flags, before)
         else:
             for word in expansion.fields(walk, shell, child):
-                name, equals, value = word.partition("=")
-                if "f" in flags:
-                    shell.variables.export(f"{name}()")
-                    continue
-                if equals:
-                    shell.variables.set(name, value)
-                elif "A" in flags:
-                    _create(shell, name, {})
-                elif "a" in flags:
-                    _create(shell, name, [])
-                _declared(shell, name, keyword, flags)
+                _declare_word(shell, word, keyword, flags)
     shell.finish(0)
+
+
+def _declare_word(shell: ShellState, word: str, keyword: str, flags: str) -> None:
+    name, equals, value = word.partition("=")
+    if "f" in flags:
+        shell.variables.export(f"{name}()")
+        return
+    before = shell.variables.get(name)
+    is_local = _is_local(shell, keyword, flags)
+    if equals:
+        shell.variables.set(name, value)
+    elif is_local and name not in shell.variables.scopes[-1]:
+        shell.variables.unset(name)
+    if not equals and "A" in flags:
+        _create(shell, name, {})
+    elif not equals and "a" in flags:
+        _create(shell, name, [])
+    if "i" in flags:
+        shell.variables.integers.add(name)
+    _declared(shell, name, keyword, flags, before)
+
+
+def _is_local(shell: ShellState, keyword: str, flags: str) -> bool:
+    return keyword in _LOCAL and "g" not in flags and bool(shell.variables.scopes)
 
 
 def _create(shell: ShellState, name: str, value: Value) -> None:
@@ -55,9 +79,23 @@ def _create(shell: ShellState, name: str, value: Value) -> None:
         shell.variables.set(name, value)
 
 
-def _declared(shell: ShellState, name: str, keyword: str, flags: str) -> None:
-    if keyword == "export" or "x" in flags:
-        shell.variables.export(name)
+def _declared(shell: ShellState, name: str, keyword: str, flags: str, before: Value | None) -> None:
+    """`before`: the value outside of a function."""
+    variables = shell.variables
+    if _is_local(shell, keyword, flags):
+        variables.scopes[-1].setdefault(name, before)
+    if keyword == "export" and "n" in flags:
+        variables.exported.discard(name)
+    elif keyword == "export" or "x" in flags:
+        variables.export(name)
+    if "n" in flags and keyword in _LOCAL:  # a reference to another variable
+        target = variables.scalar(name) or ""
+        variables.unknown.add(target)
+        if target in variables:
+            variables.set(target, UNKNOWN)
+    if set("nlu") & set(flags) and keyword in _LOCAL:
+        variables.unknown.add(name)
+        variables.set(name, UNKNOWN)
 
 
 def _exit(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -69,11 +107,11 @@ def _return(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int |
 
 
 def _break(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    raise Break
-
-
-def _continue(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    raise Continue
+    loops = whole_number(argv[1]) if len(argv) > 1 else 1
+    if not shell.frame.loops:
+        return 0
+    end = Break if argv[0] == "break" else Continue
+    raise end(min(max(loops or 1, 1), shell.frame.loops))
 
 
 def _number(text: str) -> int | None:
@@ -90,7 +128,40 @@ def _fails(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | 
 
 
 def _unknown(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    shell.streams.write(UNKNOWN)
     return None
+
+
+def _let(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    values = [conditions.evaluated(walk, shell, text) for text in argv[1:]]
+    return 1 if not values else None if values[-1] is None else int(values[-1] == 0)
+
+
+def _getopts(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    for name in (*argv[2:3], "OPTARG", "OPTIND"):
+        shell.variables.set(name, UNKNOWN)
+    return None
+
+
+def _kill(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    return None
+
+
+def _shopt(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    names = [word for word in argv[1:] if not word.startswith("-")]
+    if "-s" in argv:
+        shell.options.update(names)
+    elif "-u" in argv:
+        shell.options.difference_update(names)
+    else:
+        return _unknown(walk, shell, argv, node)
+    return 0
+
+
+def _ulimit(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
+    if any(not word.startswith("-") for word in argv[1:]):
+        return 0
+    return _unknown(walk, shell, argv, node)
 
 
 def _test(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -101,10 +172,13 @@ def _test(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | N
 
 
 def _echo(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    rest, end = argv[1:], "\n"
+    rest, letters = argv[1:], ""
     while rest and re.fullmatch(r"-[neE]+", rest[0]):
-        end = "" if "n" in rest.pop(0) else end
-    shell.streams.write(" ".join(rest) + end)
+        letters += rest.pop(0)
+    text = " ".join(rest)
+    if letters.rfind("e") > letters.rfind("E"):
+        text = expansion.ansi(text)
+    shell.streams.write(text + ("" if "n" in letters else "\n"))
     return 0
 
 
@@ -124,19 +198,24 @@ def _printf(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int |
 
 
 def _formatted(form: str, values: list[str]) -> str:
-    form = form.replace("\\n", "\n").replace("\\t", "\t")
-    slots = re.findall(r"%[-0-9.]*[a-zA-Z]", form)
-    if any(slot not in ("%s", "%d", "%q", "%b") for slot in slots):
+    form = expansion.ansi(form)
+    if "%" in re.sub("%[sdqb]", "", form):
         return UNKNOWN
-    if not slots:
-        return form
-    out, left = "", list(values) or [""]
-    while left:
-        piece = form
-        for slot in slots:
-            piece = piece.replace(slot, left.pop(0) if left else "", 1)
-        out += piece
-    return out
+    count = len(re.findall("%[sdqb]", form))
+    left = list(values)
+    out = ""
+    while True:
+        out += re.sub("%[sdqb]", lambda slot: _slot(slot[0], left.pop(0) if left else ""), form)
+        if not left or not count:
+            return out
+
+
+def _slot(form: str, value: str) -> str:
+    """Return a value as printf writes it, as far as that is simple."""
+    if form == "%d":
+        return UNKNOWN if value and whole_number(value) is None else value or "0"
+    is_plain = re.fullmatch(rf"[\w./:=+,{UNKNOWN}-]+", value) if form == "%q" else "\\" not in value
+    return value if form == "%s" or is_plain else UNKNOWN
 
 
 def _cd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -174,26 +253,18 @@ def _pwd(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | No
 
 def _set(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     rest = argv[1:]
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            shell.frame.set_arguments(rest)
-            return 0
-        if not re.fullmatch(r"[-+][a-zA-Z]+", word):
-            shell.frame.set_arguments([word, *rest])
-            return 0
-        change = shell.options.add if word[0] == "-" else shell.options.discard
-        for letter in word[1:]:
-            if letter == "o" and rest:
-                change(rest.pop(0))
-            elif letter in _OPTIONS:
-                change(_OPTIONS[letter])
+    take_options(shell.options, rest)
+    if rest:
+        shell.frame.set_arguments(rest[1:] if rest[0] == "--" else rest)
     return 0
 
 
 def _shift(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     count = whole_number(argv[1]) if len(argv) > 1 else 1
-    return 0 if shell.frame.shift(1 if count is None or count < 0 else count) else 1
+    if count is None:
+        shell.frame.set_arguments([UNKNOWN])
+        return None
+    return 0 if count >= 0 and shell.frame.shift(count) else 1
 
 
 def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -212,8 +283,11 @@ def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int |
             partial(_sourced, walk, script, f"perhaps sourced by {place}") for script in fitting
         ]
         walk.either(shell, *branches, lambda state: None)
+        walk.note_unread()
         return None
     if walk.tree.text(path) is None:
+        if walk.has(path) is not False:
+            walk.note_unread()
         if walk.has(path) is True and walk.around.mount_of(path) is None:
             walk.trace.undecided.append(Undecided(f"{path} is sourced, and was not read", place))
         return None if walk.has(path) is not False else 1
@@ -224,10 +298,7 @@ def _source(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int |
 
 
 def _sourced(walk: Walk, path: str, how: str, shell: ShellState) -> None:
-    try:
-        walk.source(path, shell, how)
-    except Return as end:
-        shell.finish(end.status)
+    walk.returned(shell, lambda: walk.source(path, shell, how))
 
 
 def _eval(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -253,27 +324,50 @@ def _exec(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | N
 
 
 def _read(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
-    names = [word for word in argv[1:] if word.isidentifier()] or ["REPLY"]
-    array = "-a" in argv or any(re.fullmatch(r"-\w*a", word) for word in argv[1:])
-    if shell.streams.stdin is None:
-        for name in names:
-            shell.variables.set(name, [UNKNOWN] if array else UNKNOWN)
-        return None
-    if not shell.streams.stdin:
-        for name in names:
-            shell.variables.set(name, [] if array else "")
-        return 1
-    line = shell.streams.stdin.pop(0)
-    signs = shell.variables.scalar("IFS")
-    sign = signs[0] if signs and signs.strip() else None
+    rest, letters = argv[1:], ""
+    names: list[str] = []
+    while rest and rest[0].startswith("-") and len(rest[0]) > 1:
+        option = rest.pop(0)
+        letters += option[1:]
+        if option[-1] in "adinNptu" and rest:
+            value = rest.pop(0)
+            names += [value] if option[-1] == "a" else []
+    array = bool(names)
+    names = names or rest or ["REPLY"]
+    lines = shell.streams.stdin
+    if lines is None or set("dinNtu") & set(letters):
+        shell.streams.feed(None)
+        return _read_nothing(shell, names, [UNKNOWN] if array else UNKNOWN, None)
+    if not lines:
+        return _read_nothing(shell, names, [] if array else "", 1)
+    line = lines.pop(0)
+    signs = expansion.separators(shell)
+    if ("\\" in line and "r" not in letters) or len(signs.strip() and signs) > 1:
+        return _read_nothing(shell, names, [UNKNOWN] if array else UNKNOWN, 0)
+    sign = signs.strip() or None
     if array:
-        shell.variables.set(names[-1], line.split(sign))
+        elements = line.split(sign) if signs else [line]
+        shell.variables.set(names[0], elements[:-1] if elements and not elements[-1] else elements)
         return 0
-    whole = len(names) == 1 or signs == ""
-    parts = [line] if whole else line.split(sign, len(names) - 1)
+    if not signs:
+        parts = [line]
+    elif sign is None:
+        parts = line.strip(signs).split(None, len(names) - 1)
+    else:
+        parts = line.split(sign, len(names) - 1)
+        if parts[-1].endswith(sign) and parts[-1].count(sign) == 1:
+            parts[-1] = parts[-1].removesuffix(sign)
     for at, name in enumerate(names):
         shell.variables.set(name, parts[at] if at < len(parts) else "")
     return 0
+
+
+def _read_nothing(
+    shell: ShellState, names: list[str], value: Value, status: int | None
+) -> int | None:
+    for name in names:
+        shell.variables.set(name, value)
+    return status
 
 
 def _wait(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
@@ -306,7 +400,10 @@ def _coproc(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int |
 def _mapfile(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:
     name = next((word for word in reversed(argv[1:]) if word.isidentifier()), "MAPFILE")
     lines = shell.streams.stdin
-    shell.variables.set(name, [UNKNOWN] if lines is None else list(lines))
+    options = {word for word in argv[1:] if word.startswith("-")}
+    known = lines is not None and options <= {"-t"}
+    end = "" if "-t" in options else "\n"
+    shell.variables.set(name, [f"{line}{end}" for line in lines or ()] if known else [UNKNOWN])
     return 0
 
 
@@ -325,6 +422,7 @@ def _command(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int 
         return programs.run(walk, shell, rest, walk.place(node, shell))
     name = rest[0]
     if name in shell.functions or name in BUILTINS:
+        shell.streams.write(f"{name}\n" if argv[:2] == ["command", "-v"] else UNKNOWN)
         return 0
     path = walk.tree.program(name, shell.variables.scalar("PATH") or "")
     if path is not None:
@@ -343,11 +441,7 @@ def _declare(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int 
         shell.streams.write(UNKNOWN)
         return int(any(name not in known for name in names))
     for word in names:
-        name, equals, value = word.partition("=")
-        if equals:
-            shell.variables.set(name, value)
-        if argv[0] == "export" or "x" in flags:
-            shell.variables.export(name)
+        _declare_word(shell, word, argv[0], flags)
     return 0
 
 
@@ -358,7 +452,7 @@ BUILTINS: dict[str, Builtin] = {
     "exit": _exit,
     "return": _return,
     "break": _break,
-    "continue": _continue,
+    "continue": _break,
     "echo": _echo,
     "printf": _printf,
     "cd": _cd,
@@ -385,18 +479,18 @@ BUILTINS: dict[str, Builtin] = {
     "readonly": _declare,
     "test": _test,
     "[": _test,
-    "let": _unknown,
-    "getopts": _unknown,
+    "let": _let,
+    "getopts": _getopts,
     "trap": _trap,
     "wait": _wait,
     "coproc": _coproc,
     "builtin": _builtin,
-    "shopt": _nothing,
-    "ulimit": _nothing,
-    "umask": _nothing,
+    "shopt": _shopt,
+    "ulimit": _ulimit,
+    "umask": _ulimit,
     "alias": _nothing,
     "disown": _nothing,
-    "kill": _unknown,
+    "kill": _kill,
     "jobs": _unknown,
     **dict.fromkeys(("bind", "compgen", "complete", "compopt", "enable", "fc", "logout"), _unknown),
     **dict.fromkeys(("bg", "caller", "dirs", "fg", "help", "history", "suspend"), _unknown),

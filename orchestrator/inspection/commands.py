@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.inspection import builtins, conditions, expansion, programs
 from orchestrator.inspection.assignments import assign, name_of
-from orchestrator.inspection.flow import Return
 from orchestrator.inspection.interface import Walk
 from orchestrator.inspection.redirections import redirect, redirected
 from orchestrator.inspection.state import Function, ShellState
 from orchestrator.inspection.streams import LOG
-from orchestrator.inspection.syntax import text_of
-from orchestrator.inspection.trace import UNKNOWN, Assignment, lines_of
+from orchestrator.inspection.syntax import arguments_of, text_of
+from orchestrator.inspection.trace import UNKNOWN, Assignment, lines_of, whole_number
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -42,14 +41,33 @@ def _variable_assignment(walk: Walk, node: Node, shell: ShellState) -> None:
     walk.failed(shell, "command")
 
 
+def _unset_names(walk: Walk, node: Node, shell: ShellState) -> list[str]:
+    """Return the words of `unset`: the grammar cuts A[1] in two."""
+    arguments = arguments_of((text_of(node)).partition(" ")[2])
+    return [word for part in arguments for word in expansion.fields(walk, shell, part)]
+
+
 def _unset_command(walk: Walk, node: Node, shell: ShellState) -> None:
-    for child in node.named_children:
-        name = expansion.text(walk, shell, child)
+    kind = ""
+    for name in _unset_names(walk, node, shell):
+        if name.startswith("-"):
+            kind = name
+            continue
+        if kind == "-f" or (name not in shell.variables and name in shell.functions):
+            shell.functions.pop(name, None)
+            continue
         base, _, key = name.partition("[")
+        key = key.removesuffix("]")
         value = shell.variables.get(base)
         if key and isinstance(value, dict):
-            shell.variables.set(base, {k: v for k, v in value.items() if k != key.rstrip("]")})
-        elif not key:
+            shell.variables.set(base, {k: v for k, v in value.items() if k != key})
+        elif key and isinstance(value, list) and key in (str(len(value) - 1), "-1"):
+            shell.variables.set(base, value[:-1])
+        elif key and isinstance(value, list) and whole_number(key) not in range(len(value)):
+            continue
+        elif key:
+            shell.variables.set(base, [UNKNOWN])
+        else:
             place = walk.place(node, shell)
             walk.trace.assignments.append(Assignment(name, "", True, place))
             shell.variables.unset(name)
@@ -101,13 +119,17 @@ def _call(walk: Walk, argv: list[str], node: Node, shell: ShellState) -> None:
 
 
 def _function(walk: Walk, function: Function, arguments: list[str], shell: ShellState) -> None:
-    try:
-        with shell.frame.calling(function, arguments), walk.nested() as fits:
-            if fits:
-                with redirected(walk, function.redirects, shell):
-                    walk.statement(function.body, shell)
-    except Return as end:
-        shell.finish(end.status)
+    def body() -> None:
+        with redirected(walk, function.redirects, shell):
+            walk.statement(function.body, shell)
+
+    with (
+        shell.variables.scope(),
+        shell.frame.calling(function, arguments),
+        walk.nested() as fits,
+    ):
+        if fits:
+            walk.returned(shell, body)
 
 
 def _subshell(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -123,7 +145,7 @@ def _test_command(walk: Walk, node: Node, shell: ShellState) -> None:
 def _unchecked(walk: Walk, node: Node, shell: ShellState) -> None:
     if node.type == "subshell":
         inner = shell.subshell()
-        shell.finish(walk.process(inner, lambda: walk.statements(node, inner)))
+        shell.finish(walk.process(inner, lambda: walk.statements(node, inner), keep_exits=True))
     else:
         answer = conditions.test(walk, shell, node)
         shell.finish(None if answer is None else int(not answer))
@@ -196,8 +218,7 @@ def piped(
             inner.streams.send_out(f"| {rest} {onward}".rstrip(), output)
             if at in with_errors:
                 inner.streams.send_err(inner.streams.out)
-        with walk.guard():
-            statuses.append(walk.process(inner, partial(step, inner)))
+        statuses.append(walk.process(inner, partial(step, inner), keep_exits=True))
         text = lines_of("".join(output))
     shell.variables.set("PIPESTATUS", [_text(status) for status in statuses])
     shell.finish(_of_pipe(statuses, "pipefail" in shell.options))

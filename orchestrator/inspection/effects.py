@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 
 from orchestrator.inspection import choices
 from orchestrator.inspection.conditions import calculated
 from orchestrator.inspection.interface import Walk
+from orchestrator.inspection.patterns import fits
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -19,6 +19,7 @@ from orchestrator.inspection.trace import (
     whole_number,
 )
 
+_FULL = {"-f", "-e", "-m"}
 _PIP = re.compile(r"(uv )?pip(3(\.\d+)?)?")
 
 # ---- downloads ----
@@ -157,7 +158,15 @@ def status_of_making(walk: Walk, shell: ShellState, argv: list[str]) -> int | No
 def output(walk: Walk, shell: ShellState, name: str, argv: list[str]) -> str:
     """Return a program's output, as far as the files decide it."""
     arguments = [word for word in argv[1:] if not word.startswith("-")]
+    options = [word for word in argv[1:] if word.startswith("-") and word != "--"]
     if name in ("dirname", "basename", "realpath", "readlink") and arguments:
+        is_link = name == "readlink"
+        if (options != []) is not is_link and not (
+            name == "realpath" and _FULL.issuperset(options)
+        ):
+            return UNKNOWN
+        if (is_link and not _FULL.issuperset(options)) or len(arguments) > 1 + (name == "basename"):
+            return UNKNOWN
         return _path_part(walk, shell, name, arguments) + "\n"
     if name == "expr" and all(map(is_known, argv)):
         total = _sum(argv[1:])
@@ -167,11 +176,13 @@ def output(walk: Walk, shell: ShellState, name: str, argv: list[str]) -> str:
         return UNKNOWN if None in edited else "".join(f"{line}\n" for line in edited)
     if name == "find":
         return _listing(walk, shell, argv[1:])
-    if name in ("sort", "tee", "cat") and not (name == "cat" and arguments):
+    if name in ("sort", "tee", "cat") and (name == "tee" or not arguments):
         lines = shell.streams.stdin
-        if lines is None:
-            return UNKNOWN
-        return "".join(f"{line}\n" for line in (sorted(lines) if name == "sort" else lines))
+        if lines is not None and name == "sort":
+            lines = _sorted(lines, "".join(options))
+        elif options and name == "cat":
+            lines = None
+        return UNKNOWN if lines is None else "".join(f"{line}\n" for line in lines)
     if name in (
         "mkdir",
         "touch",
@@ -186,15 +197,45 @@ def output(walk: Walk, shell: ShellState, name: str, argv: list[str]) -> str:
         "sync",
     ):
         return ""
+    return _sequence(argv[1:]) if name == "seq" else UNKNOWN
+
+
+def _sorted(lines: list[str], options: str) -> list[str] | None:
+    letters = set(options) - {"-"}
+    numbers = [whole_number(line) for line in lines]
+    if (
+        letters - set("nru")
+        or not all(map(is_known, lines))
+        or ("n" in letters and None in numbers)
+    ):
+        return None
+    if "n" in letters:
+        lines = sorted(lines, key=lambda line: (int(line), line))
+    return sorted(
+        set(lines) if "u" in letters else lines,
+        key=None if "n" not in letters else int,
+        reverse="r" in letters,
+    )
+
+
+def _sequence(arguments: list[str]) -> str:
+    """Return the output of `seq [-s SEPARATOR] [FIRST [STEP]] LAST`."""
+    separator = "\n"
+    while arguments and arguments[0].startswith("-") and not re.match(r"-[0-9]", arguments[0]):
+        option, *arguments = arguments
+        if not option.startswith("-s") or (option == "-s" and not arguments):
+            return UNKNOWN
+        separator = option[2:] or arguments.pop(0)
     numbers = [number for word in arguments if (number := whole_number(word)) is not None]
-    if name == "seq" and arguments and len(numbers) == len(arguments):
-        first, last = (1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[-1])
-        step = numbers[1] if len(numbers) == 3 else 1
-        if step and abs(last - first) < 10_000:
-            return "".join(
-                f"{number}\n" for number in range(first, last + (1 if step > 0 else -1), step)
-            )
-    return UNKNOWN
+    if not 0 < len(numbers) == len(arguments) <= 3 or "\\" in separator:
+        return UNKNOWN
+    first, last = numbers[0] if len(numbers) > 1 else 1, numbers[-1]
+    step = numbers[1] if len(numbers) == 3 else 1
+    if not step or abs(last - first) >= 10_000:
+        return UNKNOWN
+    texts = map(str, range(first, last + (1 if step > 0 else -1), step))
+    joined = separator.join(texts)
+    return f"{joined}\n" if joined else ""
 
 
 def _path_part(walk: Walk, shell: ShellState, name: str, arguments: list[str]) -> str:
@@ -245,7 +286,9 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
         arguments = arguments[1:]
     names, depth, kind = [], 99, ""
     rest = [argument for argument in arguments if argument not in ("(", ")", "-o")]
-    while len(rest) >= 2 and rest[0] in ("-maxdepth", "-mindepth", "-type", "-name"):
+    if arguments.count("-name") - arguments.count("-o") > 1 or arguments[-1:] == ["-print0"]:
+        return UNKNOWN
+    while len(rest) >= 2 and rest[0] in ("-maxdepth", "-type", "-name"):
         option, value = rest[0], rest[1]
         rest = rest[2:]
         if option == "-name":
@@ -254,7 +297,7 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
             depth = number
         elif option == "-type":
             kind = value
-    if rest or not folders:
+    if rest or not folders or kind not in ("", "f") or not (names or kind):
         return UNKNOWN
     lines = []
     for folder in folders:
@@ -268,9 +311,7 @@ def _listing(walk: Walk, shell: ShellState, arguments: list[str]) -> str:
             return pattern.replace("*", UNKNOWN)
         for file in walk.tree.below(top):
             below = posixpath.relpath(file.path, walk.tree.resolve(top))
-            fits = not names or any(
-                fnmatch.fnmatchcase(posixpath.basename(below), name) for name in names
-            )
-            if fits and below.count("/") < depth and kind in ("", "f"):
+            matches = not names or any(fits(posixpath.basename(below), name) for name in names)
+            if matches and below.count("/") < depth and (file.kind == "file" or not kind):
                 lines.append(posixpath.join(folder, below))
     return "".join(f"{line}\n" for line in lines)

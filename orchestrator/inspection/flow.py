@@ -26,8 +26,11 @@ class Return(Flow):
 
 
 class Break(Flow):
-    pass
+    """`loops`: the number of loops that end."""
+
+    def __init__(self, loops: int = 1) -> None:
+        self.loops = loops
 
 
-class Continue(Flow):
-    pass
+class Continue(Break):
+    """Of the last of `loops` the next round starts."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.inspection.flow import Cause
+from orchestrator.inspection.flow import Cause, Flow
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.state import ShellState
 from orchestrator.inspection.trace import PathHow, Place, Trace
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Answer = bool | None
 """None: only the run knows."""
 
+End = tuple[Flow | None, ShellState]
+"""The end of a loop or function, and the state there. None: after its last line."""
+
 
 class Walk(Protocol):
     """A walk through scripts; walk.py has its methods."""
@@ -26,7 +29,11 @@ class Walk(Protocol):
     tree: ImageTree
     around: RunContainer
     in_test: bool
+    unread_source: bool
+    """A file was sourced that was not read: it may have set and defined anything."""
     statuses: dict[tuple[str, int], int]
+
+    def note_unread(self) -> None: ...
 
     def testing(self) -> AbstractContextManager[None]: ...
 
@@ -36,13 +43,15 @@ class Walk(Protocol):
 
     def nested(self) -> AbstractContextManager[bool]: ...
 
-    def guard(self) -> AbstractContextManager[None]: ...
+    def guard(self, depth: int | None = None) -> AbstractContextManager[None]: ...
 
     def insisting(self, asked: range) -> AbstractContextManager[None]: ...
 
     def capture(self, node: Node, shell: ShellState) -> str: ...
 
     def arithmetic(self, node: Node, shell: ShellState) -> int | None: ...
+
+    def evaluate(self, text: str, shell: ShellState) -> int | None: ...
 
     def path_test(self, operator: str, path: str, node: Node, shell: ShellState) -> Answer: ...
 
@@ -61,17 +70,34 @@ class Walk(Protocol):
     def source(self, path: str, shell: ShellState, how: str) -> None: ...
 
     def script(
-        self, path: str, arguments: list[str], shell: ShellState, how: str
+        self,
+        path: str,
+        arguments: list[str],
+        shell: ShellState,
+        how: str,
+        options: Iterable[str] = (),
     ) -> int | None: ...
 
     def keep_output(self, shell: ShellState) -> None: ...
 
-    def process(self, shell: ShellState, body: Callable[[], None]) -> int | None: ...
+    def process(
+        self, shell: ShellState, body: Callable[[], None], *, keep_exits: bool = False
+    ) -> int | None: ...
+
+    def spend(self, steps: int) -> None: ...
 
     def statements(self, node: Node, shell: ShellState) -> None: ...
 
     def statement(self, node: Node, shell: ShellState) -> None: ...
 
     def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None: ...
+
+    def ends(self, shell: ShellState, body: Callable[[], None]) -> list[End]: ...
+
+    def join(
+        self, shell: ShellState, states: list[ShellState], others: Sequence[End] = ()
+    ) -> None: ...
+
+    def returned(self, shell: ShellState, body: Callable[[], None]) -> None: ...
 
     def failed(self, shell: ShellState, cause: Cause = "exit") -> None: ...

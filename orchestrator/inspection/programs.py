@@ -9,7 +9,7 @@ from collections.abc import Callable
 from orchestrator.inspection import effects
 from orchestrator.inspection.choices import by_document, interpreter, scripts_of, undecided_scripts
 from orchestrator.inspection.interface import Walk
-from orchestrator.inspection.state import ShellState
+from orchestrator.inspection.state import ShellState, take_options
 from orchestrator.inspection.syntax import parse
 from orchestrator.inspection.trace import (
     UNKNOWN,
@@ -118,7 +118,10 @@ def run(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | N
         return 126
     script = path and interpreter(walk, path)
     if script == "shell" and path:
-        return walk.script(path, argv[1:], shell, f"started by {place}")
+        options: set[str] = set()
+        first = (walk.tree.text(path) or "").partition("\n")[0]
+        take_options(options, re.split(r"\b(?:ba|da)?sh\b", first, maxsplit=1)[-1].split())
+        return walk.script(path, argv[1:], shell, f"started by {place}", options)
     if script == "python" and path:
         return _python(walk, shell, ["python3", path, *argv[1:]], place)
     if _is_python(argv):
@@ -128,6 +131,10 @@ def run(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | N
     effects.look_for_copies(walk, shell, name, argv, place)
     shell.streams.write(effects.output(walk, shell, name, argv))
     if path is None and _is_missing(walk, shell, argv[0]):
+        if walk.unread_source and "/" not in argv[0]:  # perhaps a function of that file
+            start = _start(walk, shell, argv, place._replace(maybe=True))
+            walk.trace.missing.append(Missing(argv[0], start))
+            return None
         walk.trace.missing.append(Missing(argv[0], _start(walk, shell, argv, place)))
         return 127
     if name not in _QUIET:
@@ -193,42 +200,47 @@ def _is_missing(walk: Walk, shell: ShellState, word: str) -> bool:
 def _shell(walk: Walk, shell: ShellState, argv: list[str], place: Place) -> int | None:
     rest = argv[1:]
     options: set[str] = set()
-    while rest and rest[0].startswith(("-", "+")) and rest[0] != "--":
-        option = rest.pop(0)
-        if option.startswith("-") and "c" in option[1:] and not option.startswith("--"):
-            return _text(walk, shell, rest, place)
-        options |= {"errexit"} if "e" in option[1:] and not option.startswith("--") else set()
-        options |= {"-s"} if option == "-s" else set()
-        if option in ("-o", "+o", "-O") and rest:
-            options.add(rest.pop(0))
-    rest = rest[1:] if rest[:1] == ["--"] else rest
-    if not rest or "-s" in options:
-        return _from_stdin(walk, shell, argv, rest, place)
+    while rest and rest[0].startswith("--") and rest[0] != "--":
+        del rest[: 2 if rest[0] in ("--rcfile", "--init-file") else 1]
+    letters = take_options(options, rest)
+    rest = rest[1:] if rest[:1] in (["--"], ["-"]) else rest
+    if "n" in letters:
+        return None
+    if "c" in letters:
+        return _text(walk, shell, rest, place, options)
+    if not rest or "s" in letters:
+        return _from_stdin(walk, shell, argv, rest, place, options)
     path = walk.absolute(shell, rest[0])
     walk.use_path("read", path, place)
     if not is_known(path):
-        return _one_of(walk, shell, path, rest[1:], place)
+        return _one_of(walk, shell, path, rest[1:], place, options)
     if walk.tree.text(path) is None:
         if walk.around.mount_of(path) or walk.has(path) is not False:
             walk.trace.undecided.append(Undecided(f"the script {path} was not read", place))
             return None
         walk.trace.missing.append(Missing(path, _start(walk, shell, argv, place)))
         return 127
-    return walk.script(path, rest[1:], shell, f"started by {place}")
+    return walk.script(path, rest[1:], shell, f"started by {place}", options)
 
 
 def _one_of(
-    walk: Walk, shell: ShellState, path: str, arguments: list[str], place: Place
+    walk: Walk,
+    shell: ShellState,
+    path: str,
+    arguments: list[str],
+    place: Place,
+    options: set[str],
 ) -> int | None:
     fitting = scripts_of(walk, shell, path)
     named = by_document(walk, shell, fitting, path)
     if len(named) == 1:
-        return walk.script(named[0], arguments, shell, f"started by {place}, by a document")
+        how = f"started by {place}, by a document"
+        return walk.script(named[0], arguments, shell, how, options)
     fitting = undecided_scripts(walk, "started", path, named or fitting, place)
 
     def started(script: str) -> Callable[[ShellState], None]:
         def branch(inner: ShellState) -> None:
-            walk.script(script, arguments, inner, f"perhaps started by {place}")
+            walk.script(script, arguments, inner, f"perhaps started by {place}", options)
 
         return branch
 
@@ -236,30 +248,42 @@ def _one_of(
     return None
 
 
-def _text(walk: Walk, shell: ShellState, rest: list[str], place: Place) -> int | None:
+def _text(
+    walk: Walk, shell: ShellState, rest: list[str], place: Place, options: set[str]
+) -> int | None:
     if not rest or not is_known(rest[0]):
         walk.trace.undecided.append(Undecided("text that only the run knows is started", place))
         return None
-    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.frame.script], place)
+    return _read_aloud(walk, shell, rest[0], rest[1:] or [shell.frame.script], place, options)
 
 
 def _from_stdin(
-    walk: Walk, shell: ShellState, argv: list[str], arguments: list[str], place: Place
+    walk: Walk,
+    shell: ShellState,
+    argv: list[str],
+    arguments: list[str],
+    place: Place,
+    options: set[str],
 ) -> int | None:
     if shell.streams.stdin is None or not all(map(is_known, shell.streams.stdin)):
         why = f"text that only the run knows is given to `{shown(' '.join(argv))}`"
         walk.trace.undecided.append(Undecided(why, place))
         return None
     text = "\n".join(shell.streams.stdin) + "\n"
-    return _read_aloud(walk, shell, text, [shell.frame.script, *arguments], place)
+    return _read_aloud(walk, shell, text, [shell.frame.script, *arguments], place, options)
 
 
 def _read_aloud(
-    walk: Walk, shell: ShellState, text: str, arguments: list[str], place: Place
+    walk: Walk,
+    shell: ShellState,
+    text: str,
+    arguments: list[str],
+    place: Place,
+    options: set[str],
 ) -> int | None:
     """Walk a text as a process at the place of its start."""
-    child = shell.child(arguments[0], arguments[1:], shell.frame.source)
-    with walk.at_line(place.line):
+    child = shell.child(arguments[0], arguments[1:], shell.frame.source, options)
+    with walk.at_line(place.line), walk.guard(0):
         return walk.process(child, lambda: walk.statements(parse(text), child))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -32,6 +33,8 @@ class Frame:
     callers: tuple[str, ...] = ()
     """Files that source it, innermost first."""
     positional: list[str] = field(default_factory=list)
+    loops: int = 0
+    """Around the current statement."""
 
     def copy(self) -> Frame:
         return replace(self, positional=list(self.positional))
@@ -58,12 +61,22 @@ class Frame:
 
     @contextmanager
     def calling(self, function: Function, arguments: list[str]) -> Iterator[None]:
-        before, self.source = self.source, function.file
+        before = self.source, self.loops
+        self.source, self.loops = function.file, 0
         try:
             with self.with_arguments(arguments):
                 yield
         finally:
-            self.source = before
+            self.source, self.loops = before
+
+    @contextmanager
+    def looping(self) -> Iterator[None]:
+        before = self.loops
+        self.loops = before + 1
+        try:
+            yield
+        finally:
+            self.loops = before
 
     @contextmanager
     def with_arguments(self, arguments: list[str]) -> Iterator[None]:
@@ -72,6 +85,25 @@ class Frame:
             yield
         finally:
             self.positional = before
+
+
+_LETTERS = {"e": "errexit", "u": "nounset", "a": "allexport"}
+
+
+def take_options(options: set[str], arguments: list[str]) -> set[str]:
+    """Move options such as `-eo pipefail` from the front of `arguments`; return other letters."""
+    others = set()
+    while arguments and re.fullmatch(r"[-+][a-zA-Z]+", arguments[0]):
+        word = arguments.pop(0)
+        change = options.add if word[0] == "-" else options.discard
+        for letter in word[1:]:
+            if letter in "oO" and arguments:
+                change(arguments.pop(0))
+            elif letter in _LETTERS:
+                change(_LETTERS[letter])
+            else:
+                others.add(letter)
+    return others
 
 
 @dataclass
@@ -102,11 +134,23 @@ class ShellState:
             traps=dict(self.traps),
         )
 
-    def subshell(self) -> ShellState:
-        """Return a copy without the traps."""
-        return replace(self.copy(), jobs=[], traps={})
+    def substitution(self) -> ShellState:
+        """Return a copy outside of loops."""
+        inner = self.copy()
+        inner.frame.loops = 0
+        return inner
 
-    def child(self, script: str, arguments: list[str], source: str | None = None) -> ShellState:
+    def subshell(self) -> ShellState:
+        """Return a copy without the traps, and outside of loops."""
+        return replace(self.substitution(), jobs=[], traps={})
+
+    def child(
+        self,
+        script: str,
+        arguments: list[str],
+        source: str | None = None,
+        options: Iterable[str] = (),
+    ) -> ShellState:
         """`source`: the file with the script's text."""
         frame = Frame(script, script if source is None else source, (), arguments)
         functions = {
@@ -119,6 +163,7 @@ class ShellState:
             self.cwd,
             self.variables.for_child(),
             functions,
+            set(options),
             streams=self.streams.copy(),
             status=self.status,
         )
@@ -131,6 +176,11 @@ class ShellState:
         self.variables.set("OLDPWD", self.cwd)
         self.variables.export("OLDPWD")
         self.cwd = folder
+
+    def redirect_as(self, other: ShellState) -> None:
+        """Take the redirections of another branch. Output stays."""
+        text = None if other.streams.captured is None else self.streams.captured
+        self.streams = replace(other.streams, captured=text)
 
     def merge(self, ends: list[ShellState]) -> None:
         """Continue after an undecided branch: differing values are unknown. Lists come from the

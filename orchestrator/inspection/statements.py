@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, expansion
 from orchestrator.inspection.commands import piped, pipeline, redirect_of
 from orchestrator.inspection.flow import Break, Continue
-from orchestrator.inspection.interface import Answer, Walk
+from orchestrator.inspection.interface import Answer, End, Walk
+from orchestrator.inspection.patterns import fits
 from orchestrator.inspection.redirections import of_heredoc
 from orchestrator.inspection.state import Function, ShellState
 from orchestrator.inspection.syntax import assigned_names, text_of
@@ -100,8 +100,8 @@ def _branch(walk: Walk, parts: list[Node], shell: ShellState) -> None:
         _each(walk, body, state)
 
     def no(state: ShellState) -> None:
-        state.finish(0)
         if rest is None:
+            state.finish(0)
             return
         if rest.type == "else_clause":
             _each(walk, rest.children[1:], state)
@@ -126,17 +126,27 @@ def _case_statement(walk: Walk, node: Node, shell: ShellState) -> None:
     subject = node.child_by_field_name("value")
     value = expansion.text(walk, shell, subject) if subject is not None else UNKNOWN
     items = [child for child in node.named_children if child.type == "case_item"]
-    if not is_known(value):
+    patterns = [
+        [expansion.pattern(walk, shell, part) for part in item.children_by_field_name("value")]
+        for item in items
+    ]
+    answers = [_first(fits(value, pattern) for pattern in each) for each in patterns]
+    decided = next((at for at, answer in enumerate(answers) if answer is not False), len(items))
+    ends = {child.type for item in items for child in item.children if "&" in child.type}
+    is_sure = is_known(value) and answers[decided : decided + 1] != [None]
+    if not is_sure or ends or "nocasematch" in shell.options:
         branches = [lambda state, item=item: _each(walk, _body(item), state) for item in items]
-        walk.either(shell, *branches, lambda state: None)
+        walk.either(shell, *branches, lambda state: state.finish(0))
         return
-    for item in items:
-        patterns = [
-            expansion.text(walk, shell, pattern) for pattern in item.children_by_field_name("value")
-        ]
-        if any(fnmatch.fnmatchcase(value, pattern) for pattern in patterns):
-            _each(walk, _body(item), shell)
-            return
+    if decided < len(items):
+        _each(walk, _body(items[decided]), shell)
+    else:
+        shell.finish(0)
+
+
+def _first(answers: Iterator[Answer]) -> Answer:
+    """Return the first answer other than no."""
+    return next((answer for answer in answers if answer is not False), False)
 
 
 def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -152,32 +162,47 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
         ]
     else:
         values = list(shell.frame.positional)
-    for value in values[:MOST_ROUNDS]:
-        shell.variables.set(text_of(name), value)
-        if is_known(value):
-            if _round(walk, body, shell):
+    status: int | None = 0
+    broken: list[ShellState] = []
+    with shell.frame.looping():
+        for value in values[:MOST_ROUNDS]:
+            shell.variables.set(text_of(name), value)
+            if not is_known(value):
+                walk.either(
+                    shell, lambda state: _once(walk, body, state), lambda state: state.finish(None)
+                )
+            elif _round(walk, body, shell, broken):
                 return
-        else:
-            walk.either(shell, lambda state: _once(walk, body, state), lambda state: None)
+            status = shell.status
+    if len(values) > MOST_ROUNDS:
+        _forget(body, shell)
+        shell.variables.set(text_of(name), UNKNOWN)
+    shell.finish(status)
+    _left(walk, shell, broken)
+
+
+def _forget(body: Node, shell: ShellState) -> None:
+    for name in assigned_names(body):
+        shell.variables.set(name, UNKNOWN)
 
 
 def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
-    parts = {
-        name: node.child_by_field_name(name) for name in ("initializer", "condition", "update")
-    }
     body = node.child_by_field_name("body")
-    if parts["initializer"] is not None:
-        conditions.arithmetic(walk, shell, parts["initializer"])
+    for initializer in node.children_by_field_name("initializer"):
+        if initializer.is_named:
+            conditions.arithmetic(walk, shell, initializer)
 
     def goes_on(state: ShellState) -> Answer:
-        if parts["condition"] is None:
-            return None
-        value = conditions.arithmetic(walk, state, parts["condition"])
+        value: int | None = 1
+        for condition in node.children_by_field_name("condition"):
+            if condition.is_named:
+                value = conditions.arithmetic(walk, state, condition)
         return None if value is None else bool(value)
 
     def step(state: ShellState) -> None:
-        if parts["update"] is not None:
-            conditions.arithmetic(walk, state, parts["update"])
+        for update in node.children_by_field_name("update"):
+            if update.is_named:
+                conditions.arithmetic(walk, state, update)
 
     if body is not None:
         _loop(walk, body, shell, goes_on, step)
@@ -206,37 +231,66 @@ def _loop(
     goes_on: Callable[[ShellState], Answer],
     step: Callable[[ShellState], None],
 ) -> None:
-    for _ in range(MOST_ROUNDS):
-        answer = goes_on(shell)
-        if answer is False:
-            shell.finish(0)
-            return
-        if answer is None:
-            break
-        if _round(walk, body, shell):
-            return
-        step(shell)
-    for name in assigned_names(body):
-        shell.variables.set(name, UNKNOWN)
-    walk.either(shell, lambda state: _once(walk, body, state), lambda state: None)
+    status: int | None = 0
+    broken: list[ShellState] = []
+    with shell.frame.looping():
+        for _ in range(MOST_ROUNDS):
+            answer = goes_on(shell)
+            if answer is False:
+                shell.finish(status)
+                _left(walk, shell, broken)
+                return
+            if answer is None:
+                break
+            if _round(walk, body, shell, broken):
+                return
+            status = shell.status
+            step(shell)
+        _forget(body, shell)
+        walk.either(
+            shell, lambda state: _once(walk, body, state), lambda state: state.finish(status)
+        )
+        _left(walk, shell, broken)
 
 
-def _round(walk: Walk, body: Node, shell: ShellState) -> bool:
-    """Return whether the body left the loop."""
-    try:
-        walk.statement(body, shell)
-    except Break:
+def _round(walk: Walk, body: Node, shell: ShellState, broken: list[ShellState]) -> bool:
+    """Return whether the body left the loop for sure. `broken`: states in which it did."""
+    ends = walk.ends(shell, lambda: walk.statement(body, shell))
+    next_: list[ShellState] = []
+    others: list[End] = []
+    for flow, state in ends:
+        if isinstance(flow, Break) and flow.loops == 1:
+            state.finish(0)
+        if flow is None or (isinstance(flow, Continue) and flow.loops == 1):
+            next_.append(state)
+        elif isinstance(flow, Break) and flow.loops == 1:
+            broken.append(state if state is not shell else _apart(shell))
+        else:
+            others.append((type(flow)(flow.loops - 1) if isinstance(flow, Break) else flow, state))
+    if not next_ and broken:
+        walk.join(shell, broken, others)
+        broken.clear()
         return True
-    except Continue:
-        pass
+    walk.join(shell, next_, others)
     return False
 
 
+def _apart(shell: ShellState) -> ShellState:
+    copy = shell.copy()
+    copy.streams.detach()
+    return copy
+
+
+def _left(walk: Walk, shell: ShellState, broken: list[ShellState]) -> None:
+    """End a loop, which may have been left before."""
+    if broken:
+        walk.join(shell, [_apart(shell), *broken])
+
+
 def _once(walk: Walk, body: Node, shell: ShellState) -> None:
-    try:
-        walk.statement(body, shell)
-    except (Break, Continue):
-        pass
+    broken: list[ShellState] = []
+    _round(walk, body, shell, broken)
+    _left(walk, shell, broken)
 
 
 def _walked(walk: Walk, node: Node) -> Step:

@@ -66,7 +66,9 @@ class Streams:
         self.out = self.out if self.out == other.out else UNKNOWN
         self.err = self.err if self.err == other.err else UNKNOWN
         if self.captured != other.captured and before.captured is not None:
-            self.captured = [*before.captured, UNKNOWN]
+            mine, theirs = "".join(self.captured or ()), "".join(other.captured or ())
+            differ = (at for at, pair in enumerate(zip(mine, theirs)) if pair[0] != pair[1])  # noqa: B905
+            self.captured = [mine[: next(differ, min(len(mine), len(theirs)))], UNKNOWN]
         if self.stdin != other.stdin:
             self.stdin = None
 

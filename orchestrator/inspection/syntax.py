@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -50,6 +50,16 @@ def line_of(node: Node) -> int:
     return int(node.start_point[0]) + 1
 
 
+@lru_cache(4096)
+def arguments_of(text: str) -> list[Node]:
+    """Return the words of a text; [] if it cannot be parsed as arguments alone."""
+    commands = parse(f"echo {text}").named_children
+    if len(commands) != 1 or commands[0].type != "command" or commands[0].has_error:
+        return []
+    arguments = commands[0].children_by_field_name("argument")
+    return arguments if len(arguments) == len(commands[0].children) - 1 else []
+
+
 def first_error(node: Node) -> Node | None:
     pending = [node]
     while pending:
@@ -68,6 +78,11 @@ def assigned_names(node: Node) -> set[str]:
         if here.type == "variable_assignment":
             name = here.child_by_field_name("name")
             names.add(text_of(name).partition("[")[0] if name else "")
+        elif here.type in ("postfix_expression", "unary_expression", "binary_expression"):
+            if re.search(r"\+\+|--|(?<![=!<>])=(?!=)|<<=|>>=", text_of(here)):
+                names.update(re.findall(r"[A-Za-z_]\w*", text_of(here.named_children[0])[:80]))
+        elif here.type == "command" and text_of(here).startswith("let "):
+            names.update(re.findall(r"[A-Za-z_]\w*", text_of(here))[1:])
         elif here.type == "command" and text_of(here).startswith(("read ", "mapfile ")):
             names.update(word for word in text_of(here).split()[1:] if word.isidentifier())
         pending.extend(here.named_children)

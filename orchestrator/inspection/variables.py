@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from orchestrator.inspection.flow import Exit
 from orchestrator.inspection.trace import MOST_VALUE, UNKNOWN, bounded
 
 Value = str | list[str] | dict[str, str]
@@ -17,6 +18,12 @@ class Variables:
 
     by_name: dict[str, Value] = field(default_factory=dict)
     exported: set[str] = field(default_factory=set)
+    integers: set[str] = field(default_factory=set)
+    """Of `declare -i`."""
+    unknown: set[str] = field(default_factory=set)
+    """References, and those whose values bash changes: never known."""
+    scopes: list[dict[str, Value | None]] = field(default_factory=list)
+    """Of the running functions: local variable -> its value outside."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.by_name
@@ -34,7 +41,9 @@ class Variables:
         return value
 
     def set(self, name: str, value: Value) -> None:
-        if isinstance(value, str):
+        if name in self.unknown:
+            value = UNKNOWN
+        elif isinstance(value, str):
             value = bounded(value)
         elif isinstance(value, list) and len(value) > MOST_VALUE:
             value = [UNKNOWN]
@@ -48,7 +57,35 @@ class Variables:
         self.exported.add(name)
 
     def copy(self) -> Variables:
-        return Variables(dict(self.by_name), set(self.exported))
+        return Variables(
+            dict(self.by_name),
+            set(self.exported),
+            set(self.integers),
+            set(self.unknown),
+            [dict(scope) for scope in self.scopes],
+        )
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """A function's variables."""
+        self.scopes.append({})
+        try:
+            yield
+        except Exit:  # an EXIT trap still has them
+            raise
+        except BaseException:
+            self._end_scope()
+            raise
+        self._end_scope()
+
+    def _end_scope(self) -> None:
+        for name, value in self.scopes.pop().items():
+            self.integers.discard(name)
+            self.unknown.discard(name)
+            if value is None:
+                self.unset(name)
+            else:
+                self.set(name, value)
 
     def for_child(self) -> Variables:
         """Return the exported variables."""
@@ -76,6 +113,11 @@ class Variables:
             if mine != theirs:
                 self.by_name[name] = _either(before.by_name.get(name), mine, theirs)
         self.exported |= other.exported
+        self.integers |= other.integers
+        self.unknown |= other.unknown
+        for scope, theirs_ in zip(self.scopes, other.scopes, strict=True):
+            for name in scope.keys() ^ theirs_.keys():  # local in one branch
+                scope[name] = UNKNOWN
 
 
 def _either(before: Value | None, mine: Value | None, theirs: Value | None) -> Value:

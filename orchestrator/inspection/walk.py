@@ -7,14 +7,14 @@ executed.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from orchestrator.inspection import conditions, programs
 from orchestrator.inspection.commands import COMMANDS
-from orchestrator.inspection.flow import Break, Cause, Continue, Exit, Flow, Return
-from orchestrator.inspection.interface import Answer
+from orchestrator.inspection.flow import Break, Cause, Exit, Flow, Return
+from orchestrator.inspection.interface import Answer, End
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.state import Frame, ShellState
 from orchestrator.inspection.statements import STATEMENTS
@@ -62,6 +62,10 @@ class ScriptWalk:
         self.statuses = dict(statuses or {})
         self.trace = Trace()
         self.in_test = False
+        self.unread_source = False
+        self._left: list[list[End]] = [[]]
+        """Of the running loops and functions: ends in undecided branches."""
+        self._keep_exits = False
         self._maybe = 0
         self._guarded = 0
         self._steps = MOST_STEPS
@@ -112,6 +116,10 @@ class ScriptWalk:
         known = Variables(dict(variables), set(variables))
         return ShellState(Frame(script, source), self.around.cwd, known)
 
+    def note_unread(self) -> None:
+        """Note that a file was sourced that was not read."""
+        self.unread_source = True
+
     @contextmanager
     def testing(self) -> Iterator[None]:
         """Reads in here belong to a condition."""
@@ -136,20 +144,18 @@ class ScriptWalk:
     def capture(self, node: Node, shell: ShellState) -> str:
         if (text := text_of(node)).startswith("$(("):  # the grammar takes `$((1*2))` in quotes so
             return str(conditions.plain_number(text[3:-2]) or UNKNOWN)
-        inner = shell.copy()
+        inner = shell.substitution()
         output = inner.streams.capture()
         with self.guard():
-            try:
-                self.statements(node, inner)
-            except (Exit, Return) as end:
-                inner.finish(end.status)
-            except Flow:
-                pass
+            self._ended(inner, lambda: self.statements(node, inner), keep_exits=True)
         shell.finish(inner.status)
         return "".join(output).rstrip("\n")
 
     def arithmetic(self, node: Node, shell: ShellState) -> int | None:
         return conditions.arithmetic(self, shell, node)
+
+    def evaluate(self, text: str, shell: ShellState) -> int | None:
+        return conditions.evaluated(self, shell, text)
 
     def path_test(self, operator: str, path: str, node: Node, shell: ShellState) -> Answer:
         full = self.absolute(shell, path)
@@ -246,20 +252,40 @@ class ScriptWalk:
             self._depth -= 1
             self._line = line
 
-    def script(self, path: str, arguments: list[str], shell: ShellState, how: str) -> int | None:
-        child = shell.child(path, arguments)
+    def script(
+        self,
+        path: str,
+        arguments: list[str],
+        shell: ShellState,
+        how: str,
+        options: Iterable[str] = (),
+    ) -> int | None:
+        child = shell.child(path, arguments, options=options)
         with self.guard(0):
             return self.process(child, lambda: self.source(path, child, how))
 
-    def process(self, shell: ShellState, body: Callable[[], None]) -> int | None:
-        """Walk a shell to its end; return its exit status."""
+    def _ended(
+        self, shell: ShellState, body: Callable[[], None], *, keep_exits: bool = False
+    ) -> None:
+        """Walk a shell's commands up to its end."""
+        before, self._keep_exits = self._keep_exits, keep_exits
+        ends = self.ends(shell, body)
+        self._keep_exits = before
+        for flow, state in ends:
+            if isinstance(flow, Exit | Return):
+                state.finish(flow.status)
+        self.join(shell, [state for _, state in ends])
+
+    def process(
+        self, shell: ShellState, body: Callable[[], None], *, keep_exits: bool = False
+    ) -> int | None:
+        """Walk a shell to its end; return its exit status.
+
+        `keep_exits`: also of an `exit` in an undecided branch. A script is expected to reach its
+        end.
+        """
         text = shell.streams.captured
-        try:
-            body()
-        except (Exit, Return) as end:
-            shell.finish(end.status)
-        except Flow:
-            pass
+        self._ended(shell, body, keep_exits=keep_exits)
         status = self._trapped(shell, "EXIT")
         if shell.streams.captured is not text:
             self.keep_output(shell)
@@ -272,15 +298,12 @@ class ScriptWalk:
         text, line = shell.traps.pop(event, ("", 0))
         if not text:
             return status
-        try:
-            with self.at_line(line), self.guard():
-                self.statements(parse(text), shell)
-        except Exit as end:
+        with self.at_line(line), self.guard():
+            end = self.ends(shell, lambda: self.statements(parse(text), shell))[0][0]
+        if isinstance(end, Exit):
             if event == "ERR":
-                raise
+                raise end
             return end.status
-        except Flow:
-            pass
         shell.traps.setdefault(event, (text, line))
         shell.finish(status)
         return status
@@ -295,8 +318,12 @@ class ScriptWalk:
             else:
                 self.statement(child, shell)
 
+    def spend(self, steps: int) -> None:
+        """Count work other than statements."""
+        self._steps -= steps
+
     def statement(self, node: Node, shell: ShellState) -> None:
-        self._steps -= 1
+        self.spend(1)
         if self._steps <= 0:
             self.trace.undecided.append(
                 Undecided("the script is too long to be walked to its end", self.place(node, shell))
@@ -310,7 +337,7 @@ class ScriptWalk:
 
     def _apart(self, node: Node, shell: ShellState) -> int | None:
         inner = shell.subshell()
-        return self.process(inner, lambda: self.statement(node, inner))
+        return self.process(inner, lambda: self.statement(node, inner), keep_exits=True)
 
     @contextmanager
     def guard(self, depth: int | None = None) -> Iterator[None]:
@@ -325,7 +352,7 @@ class ScriptWalk:
     def either(self, shell: ShellState, *branches: Callable[[ShellState], None]) -> None:
         """Walk undecided branches, each on a copy of `shell`."""
         alive: list[ShellState] = []
-        ends: list[Flow] = []
+        ends: list[End] = []
         self._maybe += 1
         try:
             for branch in branches:
@@ -335,12 +362,71 @@ class ScriptWalk:
                     branch(copy)
                     alive.append(copy)
                 except Flow as end:
-                    ends.append(end)
+                    ends.append((end, copy))
         finally:
             self._maybe -= 1
         if not alive:
-            raise _common(ends)
+            flow, alive, ends = _common(ends)
+            shell.merge(alive)
+            self._left[-1] += filter(self._is_kept, ends)
+            raise flow
         shell.merge(alive)
+        self._left[-1] += filter(self._is_kept, ends)
+        # No failure and no exit is expected: the rest is sure behind them.
+        self._maybe += any(
+            not flow.status if isinstance(flow, Return) else isinstance(flow, Break)
+            for flow, _ in ends
+        )
+
+    def ends(self, shell: ShellState, body: Callable[[], None]) -> list[End]:
+        """Walk a loop's or function's body; return its possible ends: the usual one first."""
+        first: Flow | None = None
+        maybe = self._maybe
+        self._left.append([])
+        try:
+            body()
+        except Flow as end:
+            first = end
+        finally:
+            left = self._left.pop()
+            self._maybe = maybe
+        if not left:
+            return [(first, shell)]
+        here = shell.copy()
+        here.streams.detach()
+        for _, state in left:  # redirections in the body have ended
+            state.redirect_as(here)
+        return [(first, here), *left]
+
+    def join(self, shell: ShellState, states: list[ShellState], others: Sequence[End] = ()) -> None:
+        """Continue with the end of a loop or function. Without `states`, raise the first of the
+        other ends."""
+        rest = sorted(filter(self._is_kept, others), key=lambda end: isinstance(end[0], Exit))
+        flow: Flow | None = None
+        if not states:
+            flow, state = (rest or others)[0]
+            states, rest = [state], rest[1:]
+        if states[0] is not shell:
+            shell.merge(states)
+        self._left[-1] += rest
+        if flow is not None:
+            raise flow
+
+    def _is_kept(self, end: End) -> bool:
+        return self._keep_exits or not isinstance(end[0], Exit)
+
+    def returned(self, shell: ShellState, body: Callable[[], None]) -> None:
+        """Walk a function or a sourced file."""
+        states: list[ShellState] = []
+        others: list[End] = []
+        for flow, state in self.ends(shell, body):
+            if isinstance(flow, Return):
+                state.finish(flow.status)
+            if flow is None or isinstance(flow, Return):
+                states.append(state)
+            else:
+                others.append((flow, state))
+        self.join(shell, states, others)
 
     def failed(self, shell: ShellState, cause: Cause = "exit") -> None:
         """End the shell after a failure under `set -e`, after its trap."""
@@ -362,14 +448,21 @@ class ScriptWalk:
             raise
 
 
-def _common(ends: list[Flow]) -> Flow:
-    """Return the branches' common end: an exit if they differ."""
-    statuses = {end.status for end in ends if isinstance(end, (Exit, Return))}
+def _common(ends: list[End]) -> tuple[Flow, list[ShellState], list[End]]:
+    """Return the branches' end, their states there, and the other ends. An exit comes last."""
+    flows = [flow for flow, _ in ends if flow is not None]
+    first = next((flow for flow in flows if not isinstance(flow, Exit)), flows[0])
+    same = [end for end in ends if _is_like(end[0], first)]
+    others = [end for end in ends if not _is_like(end[0], first)]
+    statuses = {flow.status for flow, _ in same if isinstance(flow, Exit | Return)}
     status = statuses.pop() if len(statuses) == 1 else None
-    exits = [end for end in ends if isinstance(end, Exit)]
-    if len(exits) == len(ends):
-        causes = {end.cause for end in exits}
-        return Exit(status, causes.pop() if len(causes) == 1 else "exit")
-    if all(isinstance(end, Return) for end in ends):
-        return Return(status)
-    return next((end for end in ends if isinstance(end, (Break, Continue))), ends[0])
+    states = [state for _, state in same]
+    if isinstance(first, Exit):
+        causes = {flow.cause for flow, _ in same if isinstance(flow, Exit)}
+        return Exit(status, causes.pop() if len(causes) == 1 else "exit"), states, others
+    return Return(status) if isinstance(first, Return) else first, states, others
+
+
+def _is_like(flow: Flow | None, other: Flow | None) -> bool:
+    loops = flow.loops if isinstance(flow, Break) else 0
+    return type(flow) is type(other) and loops == (other.loops if isinstance(other, Break) else 0)

@@ -93,6 +93,27 @@ def test_what_the_files_do_not_decide_is_said(
     assert not [one for one in found if one.severity == "error"]
 
 
+@pytest.mark.parametrize("options", ["", "set -e\n", "set -eu\n"])
+def test_programs_after_an_unread_file_may_be_its_functions(options: str, tmp_path: Path) -> None:
+    script = f"{options}. /opt/conda/etc/profile.d/conda.sh\nconda activate x\n: $CONDA_PREFIX\n"
+    files = {RUN: f"{script}{START}\n", "opt/conda/etc/profile.d/conda.sh": "conda() { :; }\n"}
+    contract, found = _inspect(tmp_path, files)
+    assert contract.tree.text("/opt/conda/etc/profile.d/conda.sh") is None  # of a library
+    assert contract.training is not None and not contract.training.place.maybe
+    assert [one.severity for one in found if one.kind == "missing program"] == ["warning"]
+    assert not [one for one in found if one.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    "script", ["bash -e part.sh\n", "./part.sh\n", f"bash -euc '{START}; echo done'\n"]
+)
+def test_a_shell_that_ends_at_a_failure_has_its_status(script: str, tmp_path: Path) -> None:
+    part = f"#!/bin/bash -e\n{START}\necho done\n"
+    contract, found = _inspect(tmp_path, {RUN: script, "workspace/code/part.sh": part})
+    assert contract.exit.after_failure == 7
+    assert "exit code" not in _kinds(found)
+
+
 def test_every_file_that_may_be_sourced_is_read(tmp_path: Path) -> None:
     files = {
         RUN: f"source ./gpu_config_$(rocm-smi | head -n1).sh\n{START}\n",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from script_lines import EXACT, PARTLY
 from script_snippets import OUTPUTS, SNIPPETS
 
 from orchestrator.inspection.patterns import search
 from orchestrator.inspection.run_container import RunContainer
 from orchestrator.inspection.sources import read_folder
-from orchestrator.inspection.trace import UNKNOWN, Trace
+from orchestrator.inspection.trace import UNKNOWN, Start, Trace
 from orchestrator.inspection.walk import ScriptWalk
 
 GIVEN = {"NNODES": "2", "MODE": "slow"}
@@ -80,6 +82,50 @@ def test_a_walk_ends_as_bash_does(name: str, status: int, tmp_path: Path, bin_fo
     assert len(sure) == 1
     own = [word.replace(str(tmp_path), "") for word in arguments]
     assert list(sure[0].words[1:]) == own
+
+
+def _compared(
+    line: str, tmp_path: Path, bin_folder: Path
+) -> tuple[int, list[str], int | None, Trace]:
+    """Return status and words of the trainings by bash, then the walk's status and trace."""
+    script = tmp_path / "code" / "run.sh"
+    script.parent.mkdir()
+    script.write_text(line + "\n")
+    code, words = _by_bash(script, bin_folder, 7)
+    for path in script.parent.iterdir():
+        if path != script and path.is_file():
+            path.unlink()
+    walked, trace = _walked(script, 7)
+    return code, [word.replace(str(tmp_path), "") for word in words], walked, trace
+
+
+def _words(starts: Iterable[Start]) -> list[str]:
+    return [word for start in starts for word in (*start.words[1:], "")][:-1]
+
+
+@pytest.mark.parametrize("line", EXACT)
+def test_a_walk_of_a_line_knows_what_bash_does(line: str, tmp_path: Path, bin_folder: Path) -> None:
+    code, words, walked, trace = _compared(line, tmp_path, bin_folder)
+    assert (walked, _words(trace.starts)) == (code, words)
+    assert not trace.undecided and not any(one.place.maybe for one in trace.starts)
+
+
+@pytest.mark.parametrize("line", PARTLY)
+def test_a_walk_of_a_line_knows_nothing_that_bash_does_not_do(
+    line: str, tmp_path: Path, bin_folder: Path
+) -> None:
+    code, words, walked, trace = _compared(line, tmp_path, bin_folder)
+    assert walked in (code, None)
+    sure = _words(one for one in trace.starts if not one.place.maybe)
+    perhaps = [_words([one]) for one in trace.starts if one.place.maybe]
+    known = "\0".join(sure)
+    pattern = ".*".join(map(re.escape, known.split(UNKNOWN)))
+    assert UNKNOWN in known or perhaps or walked is None
+    if sure or not perhaps:
+        assert re.fullmatch(pattern, "\0".join(words), re.DOTALL)
+    else:
+        started = [start.split("\0") for start in "\0".join(words).split("\0\0")]
+        assert all(start in perhaps for start in started)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -176,6 +222,8 @@ def test_where_output_goes(text: str, out: str, err: str, tmp_path: Path) -> Non
         'x=(x)\nfor i in $(seq 40); do x=("${x[@]}" "${x[@]}"); set -- "$@" "$@" a; done\n',
         f"x={'a' * 40}b\n[[ $x =~ ^(a+)+$ ]]\n[[ $x =~ ^(a|a)*$ ]]\n",
         f"x={'a' * 4000}b\n[[ $x =~ a*a*a*a*c ]]\necho ${{x%%*a*b*c}}\n",
+        f"x={'a' * 4000}\nfor i in $(seq 200); do y=${{x%%*b*c*d}} z=${{x//*a/$i}}; done\n",
+        f"x={'a' * 4000}\nfor i in $(seq 200); do [[ $i$x == *b*c*d || $i$x =~ a*a*b ]]; done\n",
         "exit ²\n",
         "exit --5\n",
         "shift ²\n",
@@ -213,6 +261,13 @@ def test_numbers_that_bash_cannot_hold_are_unknown(sum_: str, tmp_path: Path) ->
         ("a" * 4000, "a*a*a*a*b", None),
         ("a", "a{99999999999}", None),
         ("a", "(", None),
+        ("8", "^[[:digit:]]+$", True),
+        ("a8", "^[[:nothing:]]+$", None),
+        ("[", "[[]", True),
+        ("10x5", r"^[0-9]+\.[0-9]+$", False),
+        ("a\n", "^a$", False),
+        ("a", "(?=a)", None),
+        ("\\", r"^[\.]$", True),
     ],
 )
 def test_a_pattern_is_searched_if_that_ends_soon(
