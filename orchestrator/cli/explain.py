@@ -51,7 +51,8 @@ def explanation_lines(
     from orchestrator.words import wrapped
 
     fix = [f"fix: {explanation.remedy}"] if explanation.remedy else []
-    prose = [f"{cell(picture.root.name)} {_predicate(picture.state, explanation)}", *fix]
+    name = cell(picture.root.name) + " (rehearsal)" * bool(picture.no_result)
+    prose = [f"{name} {_predicate(picture.state, explanation)}", *fix]
     prose += [f"  {proof}" for proof in explanation.evidence]
     command = with_short_name(explanation.next, picture.root, site)
     lines = [part for line in prose for part in wrapped(line, width)]

@@ -29,7 +29,7 @@ from orchestrator.words import quoted
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-MARK = "\ue002"
+MARK = "\ue003"
 """No config has it in its text."""
 STAMP = f"{MARK}time{MARK}"
 """In a value: a time stamp."""
@@ -65,7 +65,7 @@ _EXPANDED = {"expansion": "\\(", "command": "*?[{", "declaration_command": "{"}
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ITS_NAME = '"${BASH_SOURCE[0]##*/}"'
 """The quoted pattern of rendered configs."""
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ue000-\ue002\ufffd]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ue000-\ue003\ufffd]")
 """Control characters, marks of the reader, and bytes that are no UTF-8."""
 _SPLIT_OTHERWISE = re.compile(r"[^\S \t\n]|[*?\[\\]")
 """In an unquoted value: bash splits it otherwise than Python, or looks for files."""
