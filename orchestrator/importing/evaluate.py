@@ -54,7 +54,7 @@ def evaluate(path: Path, *, execute: bool = False) -> ConfigEnvironment:
     Raises UsageError without it, InputError for an unusable config.
     """
     files = _files(path)
-    if problem := line_end_problem(path.name, files):
+    if problem := line_end_problem(path.name, files.get(path.name, b"").decode("latin-1")):
         raise InputError(problem[0], hint=problem[1])
     try:
         return _evaluation(
@@ -84,7 +84,7 @@ def evaluate(path: Path, *, execute: bool = False) -> ConfigEnvironment:
 
 def _refusing(name: str, files: Mapping[str, bytes]) -> bytes:
     """Return a script that fails in place of one with CR LF; b"" for others."""
-    problem = line_end_problem(name, files)
+    problem = line_end_problem(name, files[name].decode("latin-1"))
     return f"echo {quoted('; '.join(problem))} >&2; exit 2\n".encode() if problem else b""
 
 

@@ -122,9 +122,9 @@ def read_config(
     return environment
 
 
-def line_end_problem(name: str, files: Mapping[str, bytes]) -> tuple[str, str] | None:
+def line_end_problem(name: str, text: str) -> tuple[str, str] | None:
     """Return problem and hint for a file with CR LF."""
-    if not re.search(rb"\r(\n|\Z)", files.get(name, b"")):
+    if not re.search(r"\r(\n|\Z)", text):
         return None
     return (
         f"{name}: its lines end with CR LF: bash takes the CR for a part of their last word",
@@ -149,7 +149,6 @@ class _ConfigWalk(ScriptWalk):
             for name, content in files.items()
         )
         super().__init__(ImageTree(kept, ImageConfig()), RunContainer())
-        self.files = files
 
     def refused(self, path: str, line: int) -> NotPlain:
         lines = (self.tree.text(path) or "").split("\n")
@@ -158,9 +157,9 @@ class _ConfigWalk(ScriptWalk):
     def source(self, path: str, shell: ShellState, how: str) -> None:
         if path in (shell.frame.source, *shell.frame.callers):
             raise InputError(f"{posixpath.basename(path)}: sources itself")
-        if problem := line_end_problem(posixpath.basename(path), self.files):
-            raise InputError(problem[0], hint=problem[1])
         text = self.tree.text(path) or ""
+        if problem := line_end_problem(posixpath.basename(path), text):
+            raise InputError(problem[0], hint=problem[1])
         if control := _CONTROL.search(text):
             raise self.refused(path, text.count("\n", 0, control.start()) + 1)
         root = parse(text)
