@@ -96,6 +96,8 @@ def _declared(shell: ShellState, name: str, keyword: str, flags: str, before: Va
     if set("nlu") & set(flags) and keyword in _LOCAL:
         variables.unknown.add(name)
         variables.set(name, UNKNOWN)
+    if keyword == "readonly" or ("r" in flags and keyword in _LOCAL):
+        variables.unknown.add(name)  # if it is set once more
 
 
 def _exit(walk: Walk, shell: ShellState, argv: list[str], node: Node) -> int | None:

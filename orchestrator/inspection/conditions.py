@@ -350,6 +350,8 @@ def _calculated(walk: Walk, shell: ShellState, node: Node) -> int | None:
         if bool(left) is (sign == "||"):
             return int(bool(left))
     right = arithmetic(walk, shell, right_node)
+    if sign == "**" and left_node.type == "binary_expression":
+        return None  # the grammar takes a**b**c for (a**b)**c
     updates = sign.endswith("=") and sign not in ("==", "!=", "<=", ">=")
     value: int | None = None
     if left is not None and right is not None:
@@ -404,6 +406,8 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     value = arithmetic(walk, shell, operand) if operand else None
     for sign, step in (("++", 1), ("--", -1)):
         if operand and (body.startswith(sign) or body.endswith(sign)):
+            if not re.match(r"[A-Za-z_]\w*", text_of(operand)):
+                return None
             after = _store(shell, operand, None if value is None else _of_64_bits(value + step))
             return after if body.startswith(sign) else value
     if value is None:

@@ -241,10 +241,10 @@ def _sequence(arguments: list[str]) -> str:
 def _path_part(walk: Walk, shell: ShellState, name: str, arguments: list[str]) -> str:
     path = arguments[0]
     if name == "basename":
-        base = posixpath.basename(path.rstrip("/"))
+        base = posixpath.basename(path.rstrip("/")) or path[:1]
         return base.removesuffix(arguments[1]) if len(arguments) > 1 else base
     if name == "dirname":
-        return posixpath.dirname(path.rstrip("/")) or "."
+        return posixpath.dirname(path.rstrip("/") or path[:1]) or "."
     full = walk.absolute(shell, path)
     return walk.tree.resolve(full) if is_known(full) else full
 

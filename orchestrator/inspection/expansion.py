@@ -47,8 +47,8 @@ MOST_NAMES = 2000
 """Of one pattern."""
 MOST_CUT = 4096
 """Characters of a value that a pattern changes."""
-STEP = 4096
-"""Comparisons of signs that count as a step of a walk."""
+STEP, WORDS = 4096, 64
+"""Comparisons of signs, and words of a value, that count as a step of a walk."""
 BREAK = "\ue002"
 """In an unquoted value: the end of a word."""
 _GLOB = re.compile(r"[*?\[]")
@@ -150,7 +150,7 @@ def _literal(node: Node) -> str:
 
 def _matches(walk: Walk, shell: ShellState, word: str) -> list[str]:
     """Return the files that match a pattern, or the pattern itself."""
-    if not _GLOB.search(word) or not is_known(word):
+    if not _GLOB.search(word) or not is_known(word) or "noglob" in shell.options:
         return [word]
     if walk.around.mount_of(walk.absolute(shell, posixpath.dirname(word))) is not None:
         return [UNKNOWN]
@@ -182,7 +182,7 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
                 [_fields(walk, shell, child, split=split) for child in node.named_children]
             )
         source = text_of(node)
-        if kind == "word" and re.match("~(/|$)", source) and _is_first(node):
+        if kind == "word" and re.match("~(/|$)", source) and _is_home(node, source):
             home = value_of(shell, "HOME")
             source = source.replace("~", home if isinstance(home, str) else UNKNOWN, 1)
         return [re.sub(r"\\(.)", r"\1", source)]
@@ -195,9 +195,9 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     if kind == "concatenation":
         return _joined([_fields(walk, shell, child, split=split) for child in node.children])
     if kind in ("simple_expansion", "expansion"):
-        return _split(shell, _expanded(walk, shell, node), split)
+        return _split(walk, shell, _expanded(walk, shell, node), split)
     if kind == "command_substitution":
-        return _split(shell, [walk.capture(node, shell)], split)
+        return _split(walk, shell, [walk.capture(node, shell)], split)
     if kind == "arithmetic_expansion":
         number = walk.arithmetic(node, shell)
         return [UNKNOWN if number is None else str(number)]
@@ -210,10 +210,13 @@ def _fields(walk: Walk, shell: ShellState, node: Node, *, split: bool = True) ->
     return [text_of(node)]
 
 
-def _is_first(node: Node) -> bool:
-    """Return whether a word is not the end of another."""
+def _is_home(node: Node, source: str) -> bool:
+    """Return whether a word with `~` starts an argument, and a slash or nothing follows."""
     parent = node.parent
-    return parent is None or parent.type != "concatenation" or parent.children[0] == node
+    if parent is None or parent.type != "concatenation":
+        return True
+    first, second, *_ = parent.children
+    return first == node and (source != "~" or text_of(second).startswith("/"))
 
 
 def _descriptor(walk: Walk, shell: ShellState, node: Node) -> str:
@@ -239,10 +242,12 @@ def separators(shell: ShellState) -> str:
     return " \t\n" if value is None else value
 
 
-def _split(shell: ShellState, values: Sequence[str], split: bool) -> list[str]:
+def _split(walk: Walk, shell: ShellState, values: Sequence[str], split: bool) -> list[str]:
     if not split:
         return list(values)
-    return [word for value in values for word in _words(value, separators(shell))]
+    texts = [word for value in values for word in _words(value, separators(shell))]
+    walk.spend(sum(map(len, values)) // STEP + len(texts) // WORDS)
+    return texts
 
 
 def _words(value: str, signs: str) -> list[str]:

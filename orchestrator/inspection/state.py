@@ -87,7 +87,7 @@ class Frame:
             self.positional = before
 
 
-_LETTERS = {"e": "errexit", "u": "nounset", "a": "allexport"}
+_LETTERS = {"e": "errexit", "u": "nounset", "a": "allexport", "f": "noglob", "E": "errtrace"}
 
 
 def take_options(options: set[str], arguments: list[str]) -> set[str]:
@@ -134,15 +134,11 @@ class ShellState:
             traps=dict(self.traps),
         )
 
-    def substitution(self) -> ShellState:
-        """Return a copy outside of loops."""
-        inner = self.copy()
-        inner.frame.loops = 0
-        return inner
-
     def subshell(self) -> ShellState:
         """Return a copy without the traps, and outside of loops."""
-        return replace(self.substitution(), jobs=[], traps={})
+        inner = replace(self.copy(), jobs=[], traps={})
+        inner.frame.loops = 0
+        return inner
 
     def child(
         self,
@@ -186,6 +182,9 @@ class ShellState:
         """Continue after an undecided branch: differing values are unknown. Lists come from the
         branch without changes."""
         text = self.streams.captured
+        depth = min(len(end.variables.scopes) for end in ends)
+        for end in ends:  # an exit still has its functions' variables
+            end.variables.end_scopes(depth)
         first, *others = ends
         for other in others:
             first._join(self, other)

@@ -78,6 +78,11 @@ class Variables:
             raise
         self._end_scope()
 
+    def end_scopes(self, depth: int) -> None:
+        """End all but the outer `depth` functions."""
+        while len(self.scopes) > depth:
+            self._end_scope()
+
     def _end_scope(self) -> None:
         for name, value in self.scopes.pop().items():
             self.integers.discard(name)

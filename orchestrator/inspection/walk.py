@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MOST_STEPS = 60_000
+VARIABLES = 16
+"""Copied variables that count as a step."""
 MOST_DEPTH = 25
 """Of functions and scripts that start each other."""
 TOO_DEEP = "it is nested too deeply to be walked"
@@ -144,7 +146,7 @@ class ScriptWalk:
     def capture(self, node: Node, shell: ShellState) -> str:
         if (text := text_of(node)).startswith("$(("):  # the grammar takes `$((1*2))` in quotes so
             return str(conditions.plain_number(text[3:-2]) or UNKNOWN)
-        inner = shell.substitution()
+        inner = shell.copy()
         output = inner.streams.capture()
         with self.guard():
             self._ended(inner, lambda: self.statements(node, inner), keep_exits=True)
@@ -298,7 +300,7 @@ class ScriptWalk:
         text, line = shell.traps.pop(event, ("", 0))
         if not text:
             return status
-        with self.at_line(line), self.guard():
+        with self.at_line(line):
             end = self.ends(shell, lambda: self.statements(parse(text), shell))[0][0]
         if isinstance(end, Exit):
             if event == "ERR":
@@ -368,15 +370,21 @@ class ScriptWalk:
         if not alive:
             flow, alive, ends = _common(ends)
             shell.merge(alive)
-            self._left[-1] += filter(self._is_kept, ends)
+            self._keep(ends)
             raise flow
         shell.merge(alive)
-        self._left[-1] += filter(self._is_kept, ends)
+        self._keep(ends)
         # No failure and no exit is expected: the rest is sure behind them.
         self._maybe += any(
             not flow.status if isinstance(flow, Return) else isinstance(flow, Break)
             for flow, _ in ends
         )
+
+    def _keep(self, ends: list[End]) -> None:
+        """Keep other ends than the usual one, whose states are joined later."""
+        kept = list(filter(self._is_kept, ends))
+        self._left[-1] += kept
+        self.spend(sum(len(state.variables.by_name) for _, state in kept) // VARIABLES)
 
     def ends(self, shell: ShellState, body: Callable[[], None]) -> list[End]:
         """Walk a loop's or function's body; return its possible ends: the usual one first."""
@@ -432,7 +440,8 @@ class ScriptWalk:
         """End the shell after a failure under `set -e`, after its trap."""
         if not shell.status or self._guarded:
             return
-        if "ERR" in shell.traps:
+        inside = bool(shell.variables.scopes)
+        if "ERR" in shell.traps and (not inside or "errtrace" in shell.options):
             self._trapped(shell, "ERR")
         if "errexit" in shell.options:
             raise Exit(shell.status, cause)

@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 EXACT = r"""
+set -f; X="*"; torchrun $X a
+X='--a *'; set -f; set -- $X; set +f; torchrun "$@" a
+set -o noglob; torchrun run*; set +o noglob; torchrun run*
+for i in 1 2; do X=$([ $i = 1 ] && continue; echo $i); torchrun "[$X]"; done
+for i in 1 2; do X=$(break; echo $i); torchrun "[$X]"; done
+for i in 1 2; do ( continue; echo a ); torchrun $i; done
+torchrun ~$MODE/x a ~"x"/y ~
+torchrun $((-N)) $((- -N)) a
+torchrun "$(dirname /)" "$(dirname //)" "$(basename /)" "$(dirname /a)" "$(basename a/)" a
+set -e; trap 'torchrun t' ERR; f() { false; }; f
+set -eE; trap 'torchrun t' ERR; f() { false; }; f
+set -E; trap 'torchrun t' ERR; f() { false; true; }; f
+trap 'echo x; false; torchrun c' EXIT; set -e; torchrun a
+trap 'torchrun c; torchrun d' EXIT; set -e; false
 N=8; if [[ ! $N =~ ^[[:digit:]]+$ ]]; then exit 1; fi; torchrun a
 case 8x in [[:digit:]]*) torchrun d ;; *) torchrun n ;; esac
 case 8 in [![:alpha:]]) torchrun d ;; *) torchrun n ;; esac
@@ -323,6 +337,14 @@ case B in [a-z]) torchrun l ;; [A-Z]) torchrun u ;; esac
 """A walk knows all that bash does."""
 
 PARTLY = r"""
+die() { exit 1; }; ( [ -s "$0" ] || die x; echo ok ); torchrun $? a
+die() { local x=1; exit 1; }; X=$( [ -s "$0" ] || die; echo a ); torchrun "$X"
+die() { exit 1; }; if [ -s "$0" ]; then die; else exit 2; fi
+die() { exit 1; }; set -o pipefail; { [ -s "$0" ] || die; echo a; } | cat; torchrun $? a
+f() { if [ -s "$0" ]; then exit 3; fi; echo b; }; X=$(f); torchrun "$X"
+g() { local y=1; [ -s "$0" ] && exit 4; }; f() { local x=2; g; echo b; }; ( f & wait $! ); torchrun $? a
+N=5; torchrun $((--1^N)) $((2**3**2)) a
+readonly X=1; export X=2; torchrun $X a
 if [[ abc == @(abc|d) ]]; then torchrun y; else torchrun n; fi
 case abc in a|b) torchrun x ;; a*) torchrun y ;;& *c) torchrun z ;; esac
 case a in a) X=1 ;& b) X=${X}2 ;; c) X=3 ;; esac; torchrun $X a
