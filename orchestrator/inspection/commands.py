@@ -43,7 +43,7 @@ def _variable_assignment(walk: Walk, node: Node, shell: ShellState) -> None:
 
 def _unset_names(walk: Walk, node: Node, shell: ShellState) -> list[str]:
     """Return the words of `unset`: the grammar cuts A[1] in two."""
-    arguments = arguments_of((text_of(node)).partition(" ")[2])
+    arguments = arguments_of(text_of(node).partition(" ")[2])
     return [word for part in arguments for word in expansion.fields(walk, shell, part)]
 
 

@@ -300,7 +300,7 @@ def arithmetic(walk: Walk, shell: ShellState, node: Node) -> int | None:
         name, right = node.child_by_field_name("name"), node.child_by_field_name("value")
         if name and right and len(node.children) == 3 and node.children[1].type == "=":
             return _store(shell, name, arithmetic(walk, shell, right))
-    _forget(shell, node)
+    forget(shell, node)
     return None
 
 
@@ -329,8 +329,8 @@ def _store(shell: ShellState, target: Node, value: int | None) -> int | None:
     return value
 
 
-def _forget(shell: ShellState, node: Node) -> None:
-    """Make the variables unknown that an expression may set."""
+def forget(shell: ShellState, node: Node) -> None:
+    """Make the variables unknown that a part of a script may set."""
     for name in assigned_names(node):
         shell.variables.set(name, UNKNOWN)
 
@@ -345,7 +345,7 @@ def _calculated(walk: Walk, shell: ShellState, node: Node) -> int | None:
     left = arithmetic(walk, shell, left_node)
     if sign in ("&&", "||"):
         if left is None:
-            _forget(shell, right_node)
+            forget(shell, right_node)
             return None
         if bool(left) is (sign == "||"):
             return int(bool(left))
@@ -401,7 +401,7 @@ def _stepped(walk: Walk, shell: ShellState, node: Node) -> int | None:
     body = text_of(node)
     operand = next((child for child in node.named_children if child.type != "test_operator"), None)
     if operand is not None and operand.type == "binary_expression":
-        _forget(shell, operand)
+        forget(shell, operand)
         return None  # the grammar takes -1 + 2 for -(1 + 2)
     value = arithmetic(walk, shell, operand) if operand else None
     for sign, step in (("++", 1), ("--", -1)):

@@ -12,7 +12,7 @@ from orchestrator.inspection.interface import Answer, End, Walk
 from orchestrator.inspection.patterns import fits
 from orchestrator.inspection.redirections import of_heredoc
 from orchestrator.inspection.state import Function, ShellState
-from orchestrator.inspection.syntax import assigned_names, text_of
+from orchestrator.inspection.syntax import text_of
 from orchestrator.inspection.trace import UNKNOWN, is_known
 
 if TYPE_CHECKING:
@@ -175,15 +175,10 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
                 return
             status = shell.status
     if len(values) > MOST_ROUNDS:
-        _forget(body, shell)
+        conditions.forget(shell, body)
         shell.variables.set(text_of(name), UNKNOWN)
     shell.finish(status)
     _left(walk, shell, broken)
-
-
-def _forget(body: Node, shell: ShellState) -> None:
-    for name in assigned_names(body):
-        shell.variables.set(name, UNKNOWN)
 
 
 def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -246,7 +241,7 @@ def _loop(
                 return
             status = shell.status
             step(shell)
-        _forget(body, shell)
+        conditions.forget(shell, body)
         walk.either(
             shell, lambda state: _once(walk, body, state), lambda state: state.finish(status)
         )

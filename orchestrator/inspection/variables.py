@@ -21,7 +21,7 @@ class Variables:
     integers: set[str] = field(default_factory=set)
     """Of `declare -i`."""
     unknown: set[str] = field(default_factory=set)
-    """References, and those whose values bash changes: never known."""
+    """References, read-only variables, and those whose values bash changes: unknown once set."""
     scopes: list[dict[str, Value | None]] = field(default_factory=list)
     """Of the running functions: local variable -> its value outside."""
 
