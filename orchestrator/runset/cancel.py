@@ -6,7 +6,7 @@ from orchestrator.errors import SchedulerUnknown
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.evidence.state import appears_within_s
 from orchestrator.onnode.kernel.world import THIS, World
-from orchestrator.runset.submit import mark_cancelled, other_jobs, refuse_copy, refuse_unseen
+from orchestrator.runset.submit import known_jobs, mark_cancelled, refuse_copy, refuse_unseen
 from orchestrator.scheduler.job import Scheduler
 
 
@@ -19,7 +19,7 @@ def cancel(
     SchedulerUnknown, and SetError for a copy of a set.
     """
     refuse_copy(run_set)
-    known = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
+    known = known_jobs(run_set, scheduler, world)
     evidence = SetEvidence(run_set.layout.root)
     asked = evidence.submissions
     gone: dict[str, bool] = {}

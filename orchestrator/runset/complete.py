@@ -32,10 +32,10 @@ def settle_complete_set(
 
     def sees(job_id: str) -> bool | None:
         try:
-            jobs = scheduler.jobs(ids=[job_id])
+            job = scheduler.job(job_id)
         except SchedulerError:
             return None
-        return job_id in jobs and jobs[job_id].alive
+        return job is not None and job.alive
 
     layout = run_set.layout
     me = world.holder(cluster=scheduler.cluster())

@@ -269,7 +269,7 @@ def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | 
     Raises SchedulerUnknown without an outcome, or if a job may be alive unseen. Needs the set's
     lock.
     """
-    jobs = scheduler.jobs(names=[run_set.record.job_name], ids=other_jobs(run_set, world))
+    jobs = known_jobs(run_set, scheduler, world)
     for record in _settle_by(jobs, run_set, world):
         left_s = appears_within_s(record, world)
         if left_s > 0:
@@ -351,6 +351,28 @@ def submissions(layout: Layout) -> list[SubmissionRecord]:
 
 def _recorded_jobs(layout: Layout) -> list[JobRecord]:
     return SetEvidence(layout.root).jobs
+
+
+def known_jobs(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> dict[str, Job]:
+    """Return the set's jobs in the scheduler's memory, by id.
+
+    Without a live one, the last jobs that the list lacks are asked for by id: only the scheduler's
+    word that it does not know a job means that it is gone. Raises SchedulerUnknown, and SetError
+    for jobs of another host.
+    """
+    name, others = run_set.record.job_name, other_jobs(run_set, world)
+    jobs = scheduler.jobs(names=[name], ids=others)
+    if any(job.alive for job in jobs.values()):
+        return jobs
+    evidence = SetEvidence(run_set.layout.root)
+    last = [evidence.submission.job_id] if evidence.submission else []
+    last += [job.job_id for job in evidence.jobs[-1:]]
+    for job_id in dict.fromkeys(last):
+        job = scheduler.job(job_id) if job_id and job_id not in jobs else None
+        # Another cluster's job may have the id.
+        if job and (job.name == name or job_id in others):
+            jobs[job_id] = job
+    return jobs
 
 
 def other_jobs(run_set: RunSet, world: World = THIS) -> list[str]:

@@ -82,6 +82,9 @@ class Local:
             jobs |= {job.id: job for job in _leaders() if job.name in wanted}
         return jobs
 
+    def job(self, job_id: str) -> Job | None:
+        return self.jobs(ids=[job_id]).get(job_id)
+
     def cancel(self, job_id: str, grace_s: float) -> bool:
         """Send TERM to the first process, which closes the set; after `grace_s` KILL to all."""
         if not JOB_ID.fullmatch(job_id):

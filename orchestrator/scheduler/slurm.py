@@ -59,6 +59,9 @@ BUSY = re.compile(
 """The controller took nothing now (EAGAIN, MaxJobCount, rl_enable; sbatch.c, slurm_errno.c): safe
 to ask again."""
 
+UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
+"""The controller's word on a job that never was, or that it has forgotten (slurm_errno.c)."""
+
 NO_CLUSTER = re.compile(r"configuration source|slurm\.conf", re.IGNORECASE)
 CLUSTER_HINT = "are you on a login node of the cluster? Otherwise set SLURM_CONF to its slurm.conf"
 
@@ -127,6 +130,26 @@ class Slurm:
         queue = self._queue(wanted_names, wanted_ids)
         return {job.id: job for job in queue if job.name in wanted_names or job.id in wanted_ids}
 
+    def job(self, job_id: str) -> Job | None:
+        """Return a job in Slurm's memory; None only if Slurm says that it does not know it.
+
+        A list without the job proves little: sites put caches before squeue, and a controller that
+        starts may answer with less. Raises SchedulerUnknown without a readable answer.
+        """
+        if not job_id.isdecimal():
+            return None
+        answer = self._ask(
+            ["scontrol", "--oneliner", "--all", "show", "job", job_id], timeout_s=QUERY_S
+        )
+        if answer.returncode != 0:
+            if UNKNOWN_JOB.search(answer.stderr):
+                return None
+            raise unknown(answer, f"Slurm gives no answer on job {job_id}", hint="ask again later")
+        for job in parse_show(answer):
+            if job.id == job_id:
+                return job
+        raise unknown(answer, f"Slurm gives no answer on job {job_id}", hint="ask again later")
+
     def _queue(self, names: frozenset[str], ids: frozenset[str]) -> list[Job]:
         mark = self._world.token()
         form = queue_format(mark)
@@ -158,7 +181,7 @@ class Slurm:
         Return whether the job is over. Raises SchedulerError/SchedulerUnknown if scancel or squeue
         fails.
         """
-        job = self._job(job_id)
+        job = self.job(job_id)
         if job is None or not job.alive:
             return True
         if not job.waiting and job.state != "SUSPENDED":  # Slurm sends it no signal
@@ -221,15 +244,12 @@ class Slurm:
         hint = "only its owner or an operator may cancel a job"
         raise refused(answer, "Slurm refused to cancel the job", hint=hint)
 
-    def _job(self, job_id: str) -> Job | None:
-        return self.jobs(ids=[job_id]).get(job_id)
-
     def _over(self, job_id: str, limit_s: float) -> bool:
         deadline = self._world.now() + limit_s
         pause_s = 0.25
         while True:
             try:
-                job = self._job(job_id)
+                job = self.job(job_id)
             except SchedulerUnknown:
                 job = Job(
                     job_id, "", "UNKNOWN"

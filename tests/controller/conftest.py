@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from controller_parts import Commands
+from controller_parts import FORGOTTEN, Commands
 from processes import kill_all
 from replayed import differences
 from sites import write_site
@@ -62,7 +62,7 @@ set -o pipefail
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], Path]]:
     """`fake("sbatch", body)`: a program of that name on PATH, whose calls are logged; returns the log. Such programs that
-    still run at the end are killed."""
+    still run at the end are killed. Beside a squeue, scontrol knows no job until the test says otherwise."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
@@ -73,6 +73,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
         body = MARKED % body if name == "squeue" else body
         path.write_text(f'#!/bin/bash\nprintf "%s\\n" "$*" >>{log}\n{body}\n')
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        if name == "squeue" and not (folder / "scontrol").exists():
+            make("scontrol", FORGOTTEN)
         return log
 
     yield make

@@ -33,6 +33,10 @@ class Hasty(World):
         self.pauses.append(seconds)
 
 
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+"""scontrol, asked about a job that Slurm does not know."""
+
+
 class Cluster:
     """A scheduler in memory that can lose its answers: `accepts` whether a job comes to be, `answer` what is said."""
 
@@ -65,6 +69,9 @@ class Cluster:
         return {
             key: job for key, job in self.known.items() if job.name in wanted[0] or key in wanted[1]
         }
+
+    def job(self, job_id: str) -> Job | None:
+        return self.jobs(ids=[job_id]).get(job_id)
 
     def cancel(self, job_id: str, grace_s: float) -> bool:
         return self.known.pop(job_id, None) is not None

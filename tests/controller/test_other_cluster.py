@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, Hasty, write_set
+from controller_parts import FORGOTTEN, Commands, Hasty, write_set
 
 from orchestrator.errors import SchedulerBusy
 from orchestrator.evidence.sets import SubmissionRecord, open_set
@@ -26,7 +26,8 @@ ASKED = SubmissionRecord(number=1, job_name="orch-s", requested_ms=5, state="sub
 HEARD_OF = r"it was heard of \d+ s ago"
 """The age depends on how long the test takes."""
 # The queue of cluster beta is empty; it would take a job.
-QUEUE, SBATCH, CONFIG = "exit 0", "echo 7001", 'echo "ClusterName             = beta"'
+QUEUE, SBATCH = "exit 0", "echo 7001"
+CONFIG = f'[[ $* != *"show job"* ]] || {{ {FORGOTTEN}; }}; echo "ClusterName             = beta"'
 
 
 def at_work(root: Path, *, cluster: str = "beta", uid: int = os.getuid(), age_s: float = 0) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from controller_parts import FORGOTTEN
 
 from orchestrator.errors import SchedulerError, SchedulerUnknown
 from orchestrator.onnode.kernel.jobs import ENDED_STATES
@@ -15,6 +16,10 @@ from orchestrator.scheduler.job import Job, JobRequest
 from orchestrator.scheduler.slurm import Slurm
 
 Fake = Callable[[str, str], Path]
+SHOWN = (
+    "JobId={} JobName={} UserId=root(0) JobState={} Reason=None Restarts=0 StartTime=1795224286 "
+    r"EndTime=Unknown NodeList=lab1 NumNodes=1\n"
+)
 ROW = r"\x1fMARK\x1f{}\x1f{}\x1f1795224286\x1fN/A\x1flab[1-8]\x1f{}\x1f{}\n"
 
 
@@ -222,14 +227,45 @@ def test_cancel(
     fake: Fake, tmp_path: Path, state: str, grace_s: float, ends_on: str, calls: str
 ) -> None:
     over = tmp_path / "over"
-    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, state, "None", "orch-a") + "'")
+    fake(
+        "scontrol",
+        f"[[ ! -e {over} ]] || {{ {FORGOTTEN}; }}; printf '{SHOWN.format(4, 'orch-a', state)}'",
+    )
     record = fake("scancel", f'[[ "$*" != {ends_on} ]] || touch {over}')
     assert Slurm().cancel("4", grace_s)
     assert record.read_text() == calls
 
 
+def test_a_job_is_gone_only_by_the_word_of_the_controller(fake: Fake) -> None:
+    """squeue may be a site's wrapper with a cache."""
+    fake("squeue", "true")
+    calls = fake("scontrol", f"printf '{SHOWN.format(4, 'orch-a', 'RUNNING')}'")
+    job = Slurm().job("4")
+    assert job is not None and (job.id, job.name, job.alive) == ("4", "orch-a", True)
+    assert calls.read_text() == "--oneliner --all show job 4\n"
+    fake("scontrol", FORGOTTEN)
+    assert Slurm().job("4") is None
+    assert Slurm().job("local-4-5") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "exit 0",
+        "echo No jobs in the system",
+        f"printf '{SHOWN.format(5, 'orch-a', 'RUNNING')}'",
+        "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
+        "exit 1",
+    ],
+)
+def test_no_word_on_a_job_is_unknown(fake: Fake, body: str) -> None:
+    fake("scontrol", body)
+    with pytest.raises(SchedulerUnknown, match="job 4"):
+        Slurm().job("4")
+
+
 def test_cancel_of_another_users_job_is_refused(fake: Fake) -> None:
-    fake("squeue", "printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
+    fake("scontrol", f"printf '{SHOWN.format(4, 'orch-a', 'RUNNING')}'")
     fake(
         "scancel",
         "echo 'scancel: error: Kill job error on job id 4: Access/permission denied' >&2; exit 1",

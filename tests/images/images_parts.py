@@ -92,7 +92,8 @@ def sshd_of(folder: Path, name: str, address: str, port: int, setenv: str) -> su
                 "PermitRootLogin prohibit-password",
                 "PidFile none",
                 "MaxStartups 100",
-                *([f"SetEnv {setenv}"] if setenv else []),
+                # The shell of a login reads ~/.bashrc: root's of this machine may print.
+                f"SetEnv HOME={folder} {setenv}",
             ]
         )
         + "\n"

@@ -621,6 +621,16 @@ DEFECTS = [
         likely=("next resume is killed at its step",),
     ),
     one(
+        "gone-by-an-empty-list",
+        "a job that waited to start again was gone when squeue printed nothing: resume submitted a second one",
+        "seed 15001529",
+        SUBMIT,
+        "    if any(job.alive for job in jobs.values()):\n        return jobs\n    evidence",
+        "    if jobs is not None:\n        return jobs\n    evidence",
+        why_not="rare: of 20,000 sets one showed it: a job must wait to start again, unheard of, when a resume gets an empty answer",
+        likely=("empty answers.*(twice|requeued)",),
+    ),
+    one(
         "jobs-by-their-clocks",
         "which job of a set is the last one went by the clocks of batch hosts: a complete set looked cancelled",
         "5e2fb16",

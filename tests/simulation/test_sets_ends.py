@@ -278,6 +278,23 @@ def test_a_job_that_slurm_starts_again_goes_on_at_the_first_missing_run(sets: Se
     assert len(one.events("begin")) == 2
 
 
+@pytest.mark.parametrize("ask", ["resume", "cancel"])
+def test_a_waiting_job_that_squeue_does_not_list_is_not_gone(sets: Sets, ask: str) -> None:
+    """Nobody holds the set while its job waits to start again: only Slurm can tell of it."""
+    world = sets.make(nexp=2).start().running(1)
+    world.last_job.amend(requeue=True, no_kill=False)
+    world.fault("node 1 dies for 30 min")
+    world.play_until(lambda: world.last_job.state == "PENDING").wait(600)
+    world.fault("Slurm gives 4 empty answers")
+    command = world.resume() if ask == "resume" else world.cancel()
+    world.play_until(lambda: not command.alive)
+    assert "Slurm gives no answer on job 1" in world.done[-1].error
+    assert len(world.all_jobs) == 1 and world.last_job.alive
+    world.play_until(lambda: not world.last_job.alive)
+    assert world.set.results() == [1, 2]
+    assert [job["state"] for job in world.set.jobs()] == ["complete"]
+
+
 @pytest.mark.parametrize(
     ("fault", "state"),
     [
