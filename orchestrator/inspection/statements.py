@@ -178,7 +178,7 @@ def _for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
         conditions.forget(shell, body)
         shell.variables.set(text_of(name), UNKNOWN)
     shell.finish(status)
-    _left(walk, shell, broken)
+    _end_loop(walk, shell, broken)
 
 
 def _c_style_for_statement(walk: Walk, node: Node, shell: ShellState) -> None:
@@ -233,7 +233,7 @@ def _loop(
             answer = goes_on(shell)
             if answer is False:
                 shell.finish(status)
-                _left(walk, shell, broken)
+                _end_loop(walk, shell, broken)
                 return
             if answer is None:
                 break
@@ -245,7 +245,7 @@ def _loop(
         walk.either(
             shell, lambda state: _once(walk, body, state), lambda state: state.finish(status)
         )
-        _left(walk, shell, broken)
+        _end_loop(walk, shell, broken)
 
 
 def _round(walk: Walk, body: Node, shell: ShellState, broken: list[ShellState]) -> bool:
@@ -276,7 +276,7 @@ def _apart(shell: ShellState) -> ShellState:
     return copy
 
 
-def _left(walk: Walk, shell: ShellState, broken: list[ShellState]) -> None:
+def _end_loop(walk: Walk, shell: ShellState, broken: list[ShellState]) -> None:
     """End a loop, which may have been left before."""
     if broken:
         walk.join(shell, [_apart(shell), *broken])
@@ -285,7 +285,7 @@ def _left(walk: Walk, shell: ShellState, broken: list[ShellState]) -> None:
 def _once(walk: Walk, body: Node, shell: ShellState) -> None:
     broken: list[ShellState] = []
     _round(walk, body, shell, broken)
-    _left(walk, shell, broken)
+    _end_loop(walk, shell, broken)
 
 
 def _walked(walk: Walk, node: Node) -> Step:

@@ -136,16 +136,16 @@ class Slurm:
         A list without the job proves little: sites put caches before squeue, and a controller that
         starts may answer with less. Raises SchedulerUnknown without a readable answer.
         """
+        if listed := self.jobs(ids=[job_id]).get(job_id):
+            return listed
         if not job_id.isdecimal():
             return None
         answer = self._ask(
             ["scontrol", "--oneliner", "--all", "show", "job", job_id], timeout_s=QUERY_S
         )
-        if answer.returncode != 0:
-            if UNKNOWN_JOB.search(answer.stderr):
-                return None
-            raise unknown(answer, f"Slurm gives no answer on job {job_id}", hint="ask again later")
-        for job in parse_show(answer):
+        if answer.returncode != 0 and UNKNOWN_JOB.search(answer.stderr):
+            return None
+        for job in parse_show(answer) if answer.returncode == 0 else ():
             if job.id == job_id:
                 return job
         raise unknown(answer, f"Slurm gives no answer on job {job_id}", hint="ask again later")

@@ -227,10 +227,7 @@ def test_cancel(
     fake: Fake, tmp_path: Path, state: str, grace_s: float, ends_on: str, calls: str
 ) -> None:
     over = tmp_path / "over"
-    fake(
-        "scontrol",
-        f"[[ ! -e {over} ]] || {{ {FORGOTTEN}; }}; printf '{SHOWN.format(4, 'orch-a', state)}'",
-    )
+    fake("squeue", f"[[ -e {over} ]] || printf '" + ROW.format(4, state, "None", "orch-a") + "'")
     record = fake("scancel", f'[[ "$*" != {ends_on} ]] || touch {over}')
     assert Slurm().cancel("4", grace_s)
     assert record.read_text() == calls
@@ -259,13 +256,14 @@ def test_a_job_is_gone_only_by_the_word_of_the_controller(fake: Fake) -> None:
     ],
 )
 def test_no_word_on_a_job_is_unknown(fake: Fake, body: str) -> None:
+    fake("squeue", "true")
     fake("scontrol", body)
     with pytest.raises(SchedulerUnknown, match="job 4"):
         Slurm().job("4")
 
 
 def test_cancel_of_another_users_job_is_refused(fake: Fake) -> None:
-    fake("scontrol", f"printf '{SHOWN.format(4, 'orch-a', 'RUNNING')}'")
+    fake("squeue", "printf '" + ROW.format(4, "RUNNING", "None", "orch-a") + "'")
     fake(
         "scancel",
         "echo 'scancel: error: Kill job error on job id 4: Access/permission denied' >&2; exit 1",
