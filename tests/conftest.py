@@ -165,6 +165,7 @@ WHOLE = (
     "deep/test_deep_torch.py",
     "docs/test_docs_blocks.py",
     "docs/test_docs_site.py",
+    "evidence/test_lines.py",
     "evidence/test_damaged_sets.py",
     "evidence/test_explain.py",
     "evidence/test_lines.py",

@@ -97,7 +97,7 @@ def small_package(folder: Path, version: str) -> None:
 
 @pytest.mark.parametrize(
     ("setting", "installer"),
-    [("timeout = 20", "uv"), ("proxy =", "pip")],
+    [pytest.param("timeout = 20", "uv", marks=pytest.mark.long), ("proxy =", "pip")],
 )
 def test_a_package_is_installed_as_the_settings_of_pip_say(
     setting: str, installer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

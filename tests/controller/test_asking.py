@@ -74,7 +74,9 @@ def shown(fake: Fake, roots: list[Path]) -> Path:
     )
 
 
-@pytest.mark.parametrize(("count", "interval_s"), [(1, 5.0), (30, 60.0)])
+@pytest.mark.parametrize(
+    ("count", "interval_s"), [(1, 5.0), pytest.param(30, 60.0, marks=pytest.mark.long)]
+)
 def test_an_hour_of_watch_all(tmp_path: Path, fake: Fake, count: int, interval_s: float) -> None:
     roots = jobs_in(tmp_path, count)
     calls, clock = shown(fake, roots), Clock()

@@ -244,6 +244,7 @@ def test_preflight_checks_the_idle_nodes(
     assert cli.code == ExitCode.OK and "tested 2 of 2 nodes" in cli.out
 
 
+@pytest.mark.long
 def test_a_set_gets_more_runs_and_their_time(lab: Lab, lab_site: Path, cli: Commands) -> None:
     """Without a limit of the site the job of two more runs asks Slurm for more than the job of one."""
     lines = lab_site.read_text().splitlines(keepends=True)

@@ -148,6 +148,7 @@ def test_a_cancelled_job_leaves_no_container(lab: Lab, folder: Path) -> None:
     assert not list(folder.glob(".preflight-*"))
 
 
+@pytest.mark.long
 def test_preflight_measures_with_containers(lab: Lab, folder: Path) -> None:
     """An allocation, the checks, one container per node, and nothing left."""
     path = site(lab, folder)

@@ -61,12 +61,9 @@ def test_a_slow_node_with_gpus(bundle: Bundle) -> None:
     assert "over 3 nodes" in found.summary
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("lies", "wrong values in the sum"),
-        pytest.param("crashes", "exit status 7", marks=pytest.mark.long),
-    ],
+    ("fault", "reason"), [("lies", "wrong values in the sum"), ("crashes", "exit status 7")]
 )
 def test_a_bad_node_with_gpus(bundle: Bundle, fault: str, reason: str) -> None:
     bundle.settings(GPUS_PER_NODE="2")

@@ -96,7 +96,7 @@ def test_without_any_cause_the_line_is_found_as_often(
     assert first_without >= 0.97 * first
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_order_of_signs_changes_no_answer(
     folder: Path, usual: list[Explanation], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

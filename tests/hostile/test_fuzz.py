@@ -23,7 +23,7 @@ from orchestrator.scheduler import slurm
 from orchestrator.scheduler.command import Answer
 
 PROGRAM = Path(__file__).with_name("fuzz_readers.py")
-FEW, MANY = 30, 20_000
+FEW, MANY = 20, 20_000
 CASES = sorted(path for path in KEPT.rglob("*") if path.is_file())
 
 

@@ -19,7 +19,7 @@ import orchestrator
 from orchestrator.errors import ExitCode
 
 TOP = Path(orchestrator.__file__).resolve().parent.parent
-LINES, PART = 500, 250
+LINES, PART = 300, 150
 MORE = 20_000
 """Of `make long`."""
 
@@ -94,7 +94,7 @@ def test_lines_differ_and_are_the_same_again(place: Path, whole: Path) -> None:
 def test_some_through_the_real_command(place: Path, whole: Path) -> None:
     """What the shell sees is what main() returned."""
     places = make_places(place.parent / "places", whole)
-    for seed, line in bad_lines(range(0, 240, 20), places):
+    for seed, line in bad_lines(range(0, 240, 40), places):
         if any("\n" in word for word in line.words):
             continue
         own = call(line.words)

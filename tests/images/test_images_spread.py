@@ -268,6 +268,7 @@ def test_check_names_both_nodes_and_distribute_mends_both(
     assert after.returncode == 0 and json.loads(after.stdout)["equal"] is True
 
 
+@pytest.mark.long
 @pytest.mark.lab
 def test_the_same_over_ssh(
     nodes: object, tar: Path, orchestrator: Run, start_ssh: Callable[..., object]

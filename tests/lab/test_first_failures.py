@@ -231,6 +231,7 @@ def test_data_not_set(shell: Shell) -> None:
     shell.wait()
 
 
+@pytest.mark.long
 def test_data_not_set_and_no_folder_near(shell: Shell) -> None:
     """The data are where only the user knows: the command asks, and the site file keeps the answer."""
     shell.write("asks.yaml", lambda site: site.pop("data"))
@@ -280,6 +281,7 @@ def test_wrong_partition(shell: Shell) -> None:
     assert os.listdir(shell.folder / "results") == before
 
 
+@pytest.mark.long
 def test_too_few_nodes_left(shell: Shell) -> None:
     first = shell.lab.nodes[0]
     shell.failure(f"{ALL} --exclude {first}", f"the partition has 7 without the excluded {first}")
@@ -291,6 +293,7 @@ def test_too_few_nodes_left(shell: Shell) -> None:
     shell.cancel()
 
 
+@pytest.mark.long
 def test_time_limit_of_the_partition(shell: Shell) -> None:
     short = "scontrol create partition=short nodes=ALL maxtime=60"
     assert shell(short)[0] == 0

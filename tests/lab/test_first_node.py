@@ -28,6 +28,7 @@ def bench(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Bench]:
     yield from bench_at(lab, request.node.name)
 
 
+@pytest.mark.long
 def test_the_node_that_failed_first_is_named_in_every_attempt(bench: Bench) -> None:
     faults = ",".join(
         f"{kind}:run=1:attempt={number}:node={rank}" for number, (kind, rank) in FIRST.items()

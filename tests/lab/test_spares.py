@@ -243,6 +243,7 @@ def test_four_bad_nodes_of_five(batch: Batch) -> None:
     assert differences(batch.root) == []
 
 
+@pytest.mark.long
 def test_a_node_set_down_between_two_runs(batch: Batch) -> None:
     """Slurm takes it out of the job, and has it idle again within a second (ReturnToService=2)."""
     nodes = batch.nodes[:3]

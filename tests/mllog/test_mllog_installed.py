@@ -122,6 +122,7 @@ def test_a_round_that_only_the_installed_package_has_is_scored_by_its_rules(
     assert "rules of the installed mlperf-logging 9.9, equal for 5.0.0" in text.stdout
 
 
+@pytest.mark.long
 def test_an_option_compares_the_installed_rules_first(command: Command, tmp_path: Path) -> None:
     folder = logs(tmp_path / "logs", "7.0.0")
     words = ("score", str(folder), "--ruleset", "6.0", "--rules-from", "mlperf_logging")

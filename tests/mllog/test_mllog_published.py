@@ -150,6 +150,7 @@ def replayed(folder: Path, ruleset: str) -> tuple[list[RunScore], float]:
     return launch_order(runs), final
 
 
+@pytest.mark.long
 def test_the_forecast_range_holds_the_final_score_in_nine_of_ten_cases(
     published: dict[str, Path],
 ) -> None:

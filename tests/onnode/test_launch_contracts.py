@@ -130,13 +130,17 @@ MANY = ["--MASTER_ADDR", "n0", "--RANK"]
     ("system", "workload", "round_name", "rank", "arguments", "more"),
     [
         ("MI325X_08x08x32", "flux1", "6.0", 5, SCRIPT, {}),
-        ("MI300X_64x08x16", "flux1", "6.0", 63, SCRIPT, {}),
+        pytest.param("MI300X_64x08x16", "flux1", "6.0", 63, SCRIPT, {}, marks=pytest.mark.long),
         ("MI300X_1x8x1", "llama2_70b_lora", "5.0", 0, SCRIPT, {}),
-        ("MI355X_1x8x1", "llama2_70b_lora", "5.1", 0, SCRIPT, {}),
-        ("MI355X_1x8x1", "llama31_8b", "5.1", 0, SCRIPT, {}),
-        ("MI355X_1x8x1", "llama2_70b_lora", "6.0", 0, SCRIPT, {}),
+        pytest.param(
+            "MI355X_1x8x1", "llama2_70b_lora", "5.1", 0, SCRIPT, {}, marks=pytest.mark.long
+        ),
+        pytest.param("MI355X_1x8x1", "llama31_8b", "5.1", 0, SCRIPT, {}, marks=pytest.mark.long),
+        pytest.param(
+            "MI355X_1x8x1", "llama2_70b_lora", "6.0", 0, SCRIPT, {}, marks=pytest.mark.long
+        ),
         ("MI350X_akash_4x8x1", "llama31_8b", "6.0", 3, SCRIPT, {}),
-        ("MI350X_2x8x1", "llama31_8b", "6.0", 1, SCRIPT, {}),
+        pytest.param("MI350X_2x8x1", "llama31_8b", "6.0", 1, SCRIPT, {}, marks=pytest.mark.long),
         ("tinybox_8xMI300X", "bert", "5.0", 0, SCRIPT, {}),
         (
             *("MI300X_1x8x1_MangoBoost", "llama2_70b_lora", "5.0", 0),

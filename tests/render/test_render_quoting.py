@@ -38,7 +38,7 @@ from orchestrator.render import render_bundle
 
 ENTRY = an_entry("local_2x2x8", "builtin", container={"engine": "none"})
 REAL_BASH = settings(
-    max_examples=40,
+    max_examples=25,
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
@@ -78,7 +78,7 @@ def test_any_value_in_the_config(values: list[str]) -> None:
 
 
 @given(ANY)
-@settings(REAL_BASH, max_examples=15)
+@settings(REAL_BASH, max_examples=10)
 def test_the_text_before_a_time_stamp(prefix: str) -> None:
     entry = dataclasses.replace(ENTRY, env={"A": Unique(prefix), "B": Minutes(5, 205)}, rccl_env={})
     with TemporaryDirectory() as folder:
@@ -274,7 +274,7 @@ def test_every_nasty_value_reaches_the_program(tmp_path: Path) -> None:
     assert arrive(values, list(NASTY), tmp_path) == (list(NASTY), values)
 
 
-@settings(REAL_BASH, max_examples=20)
+@settings(REAL_BASH, max_examples=12)
 @given(st.lists(ANY, min_size=1, max_size=12))
 def test_any_value_reaches_the_program(arguments: list[str]) -> None:
     values = {f"V{i}": text for i, text in enumerate(arguments)}

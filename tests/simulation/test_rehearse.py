@@ -399,6 +399,7 @@ def tried(run: Run, *more: str | Path) -> dict[str, Any]:
     return checked(run("rehearse", *ENTRY, *more, "--json").out)
 
 
+@pytest.mark.long
 def test_spares_save_time_where_nodes_fail(run: Run) -> None:
     words = (
         "--node-mtbf",
@@ -453,7 +454,7 @@ def test_the_table_of_trials(run: Run) -> None:
     assert row.split()[:2] == ["1", "4"] and row.endswith("100.0 %")
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_a_trial_without_failures_takes_as_long_as_if_it_were_played(
     run: Run, tmp_path: Path, at_once: int
 ) -> None:

@@ -52,7 +52,7 @@ def test_a_tag_that_moved_between_two_jobs_stops_the_second(sets: Sets) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "every"), [(122, 8), pytest.param(120, 1, marks=pytest.mark.long)]
+    ("first", "every"), [(122, 16), pytest.param(120, 1, marks=pytest.mark.long)]
 )
 def test_a_tag_that_moved_is_seen_though_the_storage_fails(
     sets: Sets, first: int, every: int

@@ -103,6 +103,7 @@ def test_a_complete_set_passes_the_official_checker(
     assert "the container was killed" in (out / CODE / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_the_median_window_of_a_longer_set(tmp_path: Path) -> None:
     """13 runs: not the first ten, not the fastest ten, but the median window; the others are on record."""
     contents = sets.logs(sets.MI355X)

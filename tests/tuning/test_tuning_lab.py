@@ -182,6 +182,7 @@ def place(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Place]:
     shutil.rmtree(place.folder)
 
 
+@pytest.mark.long
 def test_drift_gate_and_a_second_attempt(place: Place) -> None:
     """A setting changes during run 1: recorded at its end, and set again before run 2."""
     roots = place.fake_roots()
