@@ -241,9 +241,10 @@ class _Composition:
         line = document.line(key) if document.lines else 0
         origin = Origin(layer, shown(home.path), line, _source(home, there, source))
         if value is None:
-            if self.env.pop(name, None) is not None:
-                self.removed[name] = origin
-                self.origins.pop(name)
+            # Also without an earlier value: the nodes must not detect one.
+            self.removed[name] = origin
+            self.env.pop(name, None)
+            self.origins.pop(name, None)
             return
         self.env[name] = self._resolve(value)
         self.origins[name] = origin
@@ -294,7 +295,9 @@ class _Composition:
         missing = [
             key
             for key, name in (("socket_ifname", "NCCL_SOCKET_IFNAME"), ("ib_hca", "NCCL_IB_HCA"))
-            if name not in self.env and not (key == "ib_hca" and kind == "ethernet")
+            if name not in self.env
+            and not (name in self.removed and self.removed[name].layer in _GIVEN_LAYERS)
+            and not (key == "ib_hca" and kind == "ethernet")
         ]
         for key in missing:
             self._warn(

@@ -13,8 +13,9 @@ import orchestrator.model
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Catalogue, Entry, Minutes, Site, Text, Unique, load_entry, load_site
 from orchestrator.model.entry import Logged, fact_of
-from orchestrator.model.values import REFS
+from orchestrator.model.values import NETWORK_NAMES, REFS
 from orchestrator.render.job_time import job_time
+from orchestrator.render.sources import network_values
 from orchestrator.resources import data_dir
 
 WORKLOAD = """\
@@ -323,6 +324,17 @@ def test_warnings(folder: Path) -> None:
     (folder / "MI300X_64x08x99.yaml").write_text(copy, encoding="utf-8")
     [warning] = load_entry("MI300X_64x08x99", "flux1", systems_dirs=[folder]).warnings
     assert "the name is only a label" in warning
+
+
+@pytest.mark.parametrize("part", ["network: {env: NAMES}", "env: NAMES"])
+def test_null_in_the_site_file_also_stops_detection(tmp_path: Path, part: str) -> None:
+    path = tmp_path / "site.yaml"
+    nulls = ", ".join(f"{name}: null" for name in NETWORK_NAMES)
+    path.write_text("kind: site\nlog_dir: /x\n" + part.replace("NAMES", f"{{{nulls}}}"))
+    entry = load_entry("MI325X_08x08x32", "flux1", site=path)
+    assert network_values(entry)["network_removed"] == list(NETWORK_NAMES)
+    assert not set(NETWORK_NAMES) & (set(entry.whole_env) | set(entry.origins))
+    assert not [warning for warning in entry.warnings if "detect" in warning]
 
 
 def test_a_single_node_gets_no_network_names(tmp_path: Path) -> None:
