@@ -17,6 +17,9 @@ _PATH = re.compile(r"/(proc|sys)/[A-Za-z0-9_./:*?\[\]-]+")
 # Links in a process's folder lead out of /proc (root, cwd, fd).
 _PROCESS = re.compile(r"/+proc/+(\./+)*(self|thread-self|[0-9*?\[])")
 _SETTING = re.compile(r"[a-z][a-z0-9_]*")
+_OTHER_UNIT = re.compile(
+    r".*\.(socket|device|mount|automount|swap|target|path|timer|slice|scope)"
+)  # systemd.unit(5)
 
 
 def _path(text: str) -> str:
@@ -32,6 +35,13 @@ def _value(text: str) -> str:
             "write several accepted values as the list any_of"
         )
     return text
+
+
+def _unit(text: str) -> str:
+    """Return a service's name without `.service`, which the script adds."""
+    if _OTHER_UNIT.fullmatch(text):
+        raise refuse(f"{text!r} is not a service; only services can be set and checked")
+    return text.removesuffix(".service")
 
 
 Value = Annotated[Line, AfterValidator(_value)]
@@ -81,7 +91,7 @@ class SettingPart(DocumentPart):
     key: Word | None = None
     state: Annotated[int, Field(ge=0, le=15)] | None = None
     module: Word | None = None
-    unit: Word | None = None
+    unit: Annotated[Word, AfterValidator(_unit)] | None = None
     setting: _Setting | None = None
     value: Value | None = None
     any_of: Annotated[list[Value], Field(min_length=1)] | None = None

@@ -86,6 +86,7 @@ NO_PATH = "is not a file or pattern below /proc or /sys"
         ("kind: sysctl, key: a.b", "needs either value (to be set) or any_of"),
         ("kind: cmdline, value: iommu=pt", "can only be checked"),
         ("kind: service, unit: x, value: stopped", "a service is active or inactive"),
+        ("kind: service, unit: x.timer, value: active", "unit: 'x.timer' is not a service"),
         (
             "kind: sysctl, key: a.b, value: 'a|b'",
             "write several accepted values as the list any_of",
@@ -98,6 +99,13 @@ def test_wrong_settings(tmp_path: Path, knob: str, message: str) -> None:
     with pytest.raises(DescriptorError) as caught:
         load_profile(write(tmp_path, f"knobs:\n{KNOB}{knob}}}"))
     assert message in str(caught.value) and re.search(r"mine\.yaml:\d+: ", str(caught.value))
+
+
+@pytest.mark.parametrize("unit", ["irqbalance", "irqbalance.service"])
+def test_a_service_may_be_named_as_a_unit(tmp_path: Path, unit: str) -> None:
+    knob = f"{KNOB}kind: service, unit: {unit}, value: inactive}}"
+    [setting] = load_profile(write(tmp_path, f"knobs:\n{knob}")).settings
+    assert (setting.kind, setting.target) == ("service", "irqbalance"), "the script adds .service"
 
 
 def test_two_settings_of_one_name(tmp_path: Path) -> None:
