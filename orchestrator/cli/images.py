@@ -471,6 +471,8 @@ def _image_files(request: _Request, image: str, names: Collection[str]) -> Image
 
 
 def _exit_code(report: SpreadReport) -> int:
+    if report.failed:
+        return ExitCode.SCHEDULER  # also with silent nodes: repeating would not be enough
     if report.silent:
         return ExitCode.UNKNOWN
     return ExitCode.OK if report.equal else ExitCode.NO_SCORE

@@ -16,6 +16,8 @@ from orchestrator.nodes.transport import NodeAnswer, NodeCommand, ThisHost, Tran
 
 INSPECT_S = 60.0
 LOAD_S = 3600.0
+UNREACHED = ("cannot connect", "unable to connect", "failed to connect", "error during connect")
+"""An engine's command about another host's engine that does not answer."""
 ABSENT = ("no such image", "image not known", "unable to find image", "no such object")
 
 # Load a missing image, tag it, inspect the result. All values are arguments.
@@ -34,11 +36,13 @@ fi
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """A node's image, None if missing; `problem`: why no reply came."""
+    """A node's image, None if missing; `problem`: why it is unknown, as the engine failed or
+    (without `answered`) no reply came."""
 
     node: str
     image: Image | None = None
     problem: str = ""
+    answered: bool = True
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,19 @@ class NodeEngine:
         complaint = "\n".join(answer.complaints).lower()
         if answer.answered and any(text in complaint for text in ABSENT):
             return EngineReply(name)
-        return EngineReply(name, problem=self._problem(answer))
-
-    def _problem(self, answer: NodeAnswer) -> str:
         if answer.answered and answer.returncode == 127:
-            return f"there is no `{self.command[0]}` on PATH"
-        return answer.message
+            return EngineReply(name, problem=f"there is no `{self.command[0]}` on PATH")
+        is_silent = not answer.answered or (_is_socket(self.node) and _unreached(complaint))
+        return EngineReply(name, problem=answer.message, answered=not is_silent)
+
+
+def _is_socket(node: NamedNode) -> bool:
+    return node.address.startswith(("unix:", "tcp:"))
+
+
+def _unreached(complaint: str) -> bool:
+    refused = "permission denied" in complaint
+    return not refused and any(text in complaint for text in UNREACHED)
 
 
 def engines_of(
@@ -103,7 +114,7 @@ def engines_of(
     ssh = Ssh(config_file=ssh_config)
     engines = []
     for node in nodes:
-        if node.address.startswith(("unix:", "tcp:")):
+        if _is_socket(node):
             engine = NodeEngine.at_socket(node, command, load_timeout_s)
         else:
             transport = ssh if node.address else default

@@ -17,7 +17,7 @@ from orchestrator.nodes.fanout import each
 from orchestrator.onnode.kernel.node_names import all_of
 from orchestrator.words import count
 
-State = Literal["present", "missing", "other", "no answer"]
+State = Literal["present", "missing", "other", "failed", "no answer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,27 @@ class SpreadReport:
 
     @property
     def silent(self) -> list[str]:
-        return [node.node for node in self.nodes if node.state == "no answer"]
+        return self._nodes("no answer")
+
+    @property
+    def failed(self) -> list[str]:
+        """Nodes whose engine failed."""
+        return self._nodes("failed")
 
     @property
     def odd(self) -> list[str]:
         """Nodes that answered without the wanted image."""
-        return [node.node for node in self.nodes if node.state in ("missing", "other")]
+        return self._nodes("missing", "other")
+
+    def _nodes(self, *states: State) -> list[str]:
+        return [node.node for node in self.nodes if node.state in states]
 
     @property
     def summary(self) -> str:
-        no_answer = f"no answer from {', '.join(self.silent)}" if self.silent else ""
+        unknown = [
+            f"the engine failed on {', '.join(self.failed)}" if self.failed else "",
+            f"no answer from {', '.join(self.silent)}" if self.silent else "",
+        ]
         odd = ", ".join(self.odd)
         if self.wanted is not None:
             wanted = short(self.wanted.image.id)
@@ -75,14 +86,14 @@ class SpreadReport:
                 number = len(self.nodes)
                 have = f"{all_of(number)} have" if number > 1 else "the node has"
                 return f"{have} {wanted}"
-            parts = [f"not on {odd}" if odd else "", no_answer]
+            parts = [f"not on {odd}" if odd else "", *unknown]
             return f"{wanted} is wanted ({self.wanted.why}): {'; '.join(filter(None, parts))}"
         reason = ""
         if any(node.image for node in self.nodes):
             reason = "the nodes differ, and the right image is unknown"
         elif odd:
             reason = f"no image on {odd}"
-        return "; ".join(filter(None, [reason, no_answer]))
+        return "; ".join(filter(None, [reason, *unknown]))
 
     def to_json(self) -> dict[str, Any]:
         wanted = {**self.wanted.image.to_json(), "why": self.wanted.why} if self.wanted else None
@@ -91,6 +102,7 @@ class SpreadReport:
             "equal": self.equal,
             "wanted": wanted,
             "odd_nodes": self.odd,
+            "failed_nodes": self.failed,
             "silent_nodes": self.silent,
             "nodes": [node.to_json() for node in self.nodes],
         }
@@ -188,7 +200,8 @@ def judge(reference: str, replies: Sequence[EngineReply], wanted: Wanted | None)
 
 def _judged(reply: EngineReply, wanted: Wanted | None) -> NodeImage:
     if reply.problem:
-        return NodeImage(reply.node, "no answer", None, reply.problem)
+        state: State = "failed" if reply.answered else "no answer"
+        return NodeImage(reply.node, state, None, reply.problem)
     if reply.image is None:
         return NodeImage(reply.node, "missing", None)
     right = wanted is not None and reply.image.same_as(wanted.image)

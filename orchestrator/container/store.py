@@ -100,8 +100,11 @@ def _read(path: Path) -> StoredImage | None:
 def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) -> StoredImage:
     """Write the tar of `image`. A failure leaves no file.
 
-    Raises InputError without room or rights, SetError if full, EngineError for another image.
+    Raises InputError without room or rights, SetError if full, EngineError for another image, and
+    the errors of `pieces`.
     """
+    from requests.exceptions import RequestException
+
     path = folder / tar_name(reference, image)
     check_room(folder, image)
     try:
@@ -114,6 +117,8 @@ def save(folder: Path, reference: str, image: Image, pieces: Iterable[bytes]) ->
         kept = StoredImage(path, reference, image, size, now_ms())
         with _renamed_at_end(path.with_name(path.name + ".json")) as file:
             file.write(json.dumps(kept.to_json(), indent=2).encode() + b"\n")
+    except RequestException:
+        raise  # an OSError, too, but of the engine
     except OSError as error:
         raise (SetError if is_full(error) else InputError)(
             f"{path}: cannot be written: {error.strerror or error}",

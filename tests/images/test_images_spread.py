@@ -8,9 +8,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import ThreadingMixIn, UnixStreamServer
 
 import pytest
+from servers import on_a_thread
 from sites import write_site
 from until import now_ms
 
@@ -36,13 +39,17 @@ def test_the_wanted_image_is_the_one_most_nodes_have() -> None:
         EngineReply("b", an_image("2")),
         EngineReply("c", an_image("1")),
         EngineReply("d"),
-        EngineReply("e", problem="no route"),
+        EngineReply("e", problem="no route", answered=False),
+        EngineReply("f", problem="no space left on device"),
     ]
     report = judge(REFERENCE, looks, None)
     states = [node.state for node in report.nodes]
-    assert states == ["present", "other", "present", "missing", "no answer"]
-    assert (report.odd, report.silent, report.equal) == (["b", "d"], ["e"], False)
-    assert "not on b, d" in report.summary and "no answer from e" in report.summary
+    assert states == ["present", "other", "present", "missing", "no answer", "failed"]
+    assert (report.odd, report.silent, report.failed) == (["b", "d"], ["e"], ["f"])
+    assert not report.equal
+    assert report.summary.endswith("not on b, d; the engine failed on f; no answer from e"), (
+        report.summary
+    )
 
 
 def test_a_tie_says_that_nothing_tells_which_is_right() -> None:
@@ -192,6 +199,74 @@ def test_nodes_with_a_socket_are_checked_and_made_equal(
     assert nodes_with(found, REFERENCE) == ["n1", "n3"]
     assert images("distribute", "n1 n2 n3").returncode == 0
     assert sorted(nodes_with(found, REFERENCE)) == ["n1", "n2", "n3"]
+
+
+@pytest.mark.parametrize(
+    ("command", "complaint", "state", "code"),
+    [
+        ("docker", "write /var/lib/docker/x: no space left on device", "failed", 3),
+        ("docker", "permission denied while trying to connect to the docker API", "failed", 3),
+        ("podman", "Error: unable to connect to Podman socket: connect: permission denied",
+         "failed", 3),
+        ("nothing", "there is no `nothing` on PATH", "failed", 3),
+        ("docker", "failed to connect to the docker API at tcp://n1:2375", "no answer", 4),
+    ],
+)  # fmt: skip
+def test_an_engine_that_fails_is_no_silent_node(
+    tmp_path: Path, orchestrator: Run, command: str, complaint: str, state: str, code: int
+) -> None:
+    for name in ("docker", "podman"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\necho '{complaint}' >&2\nexit 1\n")
+        program.chmod(0o755)
+    nodes = f"n1=unix://{tmp_path}/sock"
+    options = ("--engine-command", command, "--image", REFERENCE, "--nodes", nodes, "--json")
+    done = orchestrator(
+        "images", "check", *options, env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    )
+    assert done.returncode == code, done.stderr
+    [node] = json.loads(done.stdout)["nodes"]
+    assert (node["state"], node["problem"]) == (state, complaint)
+
+
+class Server(ThreadingMixIn, UnixStreamServer):
+    daemon_threads = True
+
+
+class CutOff(BaseHTTPRequestHandler):
+    """An engine that ends in the middle of a tar."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.close_connection = True
+        if self.path.endswith("/get"):
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"1000\r\nshort")
+            return
+        answer = {"ApiVersion": "1.41", "Id": an_image("1").id, "Size": 5}
+        body = json.dumps(answer).encode()
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+def test_an_engine_that_ends_while_it_gives_the_tar_has_failed(
+    tmp_path: Path, orchestrator: Run
+) -> None:
+    socket = tmp_path / "sock"
+    options = ("--image", REFERENCE, "--tar", tmp_path / "tars", "--engine", f"unix://{socket}")
+    with on_a_thread(Server(str(socket), CutOff)):
+        done = orchestrator("images", "pull", *options)
+    assert done.returncode == 3, done.stderr
+    assert "the container engine at" in done.stderr and "cannot be written" not in done.stderr
+    assert list((tmp_path / "tars").iterdir()) == []
 
 
 def test_nodes_of_an_image_are_read_from_its_own_file(tmp_path: Path) -> None:
