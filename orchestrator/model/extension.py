@@ -11,7 +11,8 @@ from orchestrator.model.source import Document, Key, shown
 
 EXTENDS = "extends"
 _ENVIRONMENTS = ("env", "logged", "offline")
-"""Here null is a value: composition removes the variable, or the log's key."""
+"""Here null is a value: composition removes the variable, or the log's key. Not in `launch`, which
+it does not compose."""
 _OF_THE_ROUND_ALONE = ("source", "note", EXTENDS)
 """Statements that do not apply to another round."""
 
@@ -118,7 +119,7 @@ def _merge(
         return given
     origins.note(key, mine.origin(key))
     data: dict[str, Any] = {}
-    keeps_null = bool(key) and key[-1] in _ENVIRONMENTS and len(key) > 1
+    keeps_null = len(key) > 1 and key[-1] in _ENVIRONMENTS and key[-2] != "launch"
     for name in dict.fromkeys([*inherited, *given]):
         here, there = (*key, name), (*base_key, name)
         if name not in given:

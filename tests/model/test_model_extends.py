@@ -140,6 +140,27 @@ def test_lists_replace_and_null_removes(tmp_path: Path) -> None:
     assert part.logged["max_steps"] is None and part.logged["submission_org"] is not None
 
 
+def test_null_removes_a_variable_of_launch(tmp_path: Path) -> None:
+    text = """
+        kind: workload
+        name: llama31_8b
+        extends: llama31_8b
+        rounds:
+          "7.0":
+            extends: "6.0"
+            launch: {env: {X: "1", Y: "2"}}
+          "8.0":
+            extends: "7.0"
+            launch: {env: {X: null}}
+    """
+    write(tmp_path, "workloads/llama31_8b.yaml", text)
+    rounds = Catalogue([tmp_path]).workload("llama31_8b")[1].rounds
+    assert (rounds["7.0"].launch.env, rounds["8.0"].launch.env) == (
+        {"X": "1", "Y": "2"},
+        {"Y": "2"},
+    )
+
+
 def test_a_problem_names_file_and_line_through_the_chain(tmp_path: Path) -> None:
     base = write(tmp_path, "workloads/base.yaml", ROUND.replace("name: llama31_8b", "name: base"))
     base.write_text(base.read_text().replace('NEW_ONE: "1"', "NEW_ONE: 1"))
