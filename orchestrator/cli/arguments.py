@@ -282,9 +282,11 @@ def time_limit(text: str) -> str:
     from orchestrator.scheduler.slurm_times import minutes_of
 
     try:
-        minutes_of(text)
+        minutes = minutes_of(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a time such as 480, 8:00:00 or 1-12") from None
+        minutes = 0
+    if minutes == 0:  # to sbatch no limit
+        raise ArgumentTypeError(f"{text!r} is not a time such as 480, 8:00:00 or 1-12")
     return text
 
 

@@ -84,6 +84,15 @@ def _no_secret(name: str) -> str:
     return name
 
 
+def _without_dot(name: str) -> str:
+    if "." in name:
+        raise refuse(
+            f"{name!r} holds a dot, which ends a part of a key such as data.WORKLOAD.VARIABLE; "
+            f"write it without, such as {name.replace('.', '')}"
+        )
+    return name
+
+
 RunText = Annotated[Line, AfterValidator(_run_text)]
 
 
@@ -367,7 +376,7 @@ class Workload(DocumentPart):
 
     kind: Literal["workload"]
     """The kind of the document."""
-    name: Name
+    name: Annotated[Name, AfterValidator(_without_dot)]
     """Name of its file."""
     extends: Line | None = None
     """A workload by name or file: everything missing here is as there, and null removes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -26,25 +27,40 @@ OWN = "own"
 _SBATCH_OPTION = re.compile(r"(--?[A-Za-z][A-Za-z-]*)")
 _ASSIGNED = re.compile(r"(?<![\w-])([A-Za-z_]\w*)=")
 
-# Sets depend on the job's name, output, shape and signal; a site cannot change them.
-_SBATCH_OWNED = (
-    "--job-name",
-    "-J",
-    "--output",
-    "-o",
-    "--error",
-    "-e",
-    "--nodes",
-    "-N",
-    "--ntasks",
-    "-n",
-    "--ntasks-per-node",
-    "--signal",
-    "--array",
-    "-a",
-    "--time",
-    "-t",
+_OWNED = "{} is set by orchestrator itself and cannot be changed here"
+_LIMIT = f"{_OWNED}; a new set takes `time_limit` of the site file, the next job `resume --time`"
+_CLUSTER = (
+    "{}: jobs are looked for in the cluster of this host alone; submit them on a login node of "
+    "theirs"
 )
+_WAIT = "{}: sbatch would return only when the job has ended"
+# Sets depend on the job's name, output, shape and signal; a site cannot change them.
+_SBATCH_REFUSED = {
+    "--job-name": _OWNED,
+    "-J": _OWNED,
+    "--output": _OWNED,
+    "-o": _OWNED,
+    "--error": _OWNED,
+    "-e": _OWNED,
+    "--nodes": _OWNED,
+    "-N": _OWNED,
+    "--ntasks": _OWNED,
+    "-n": _OWNED,
+    "--ntasks-per-node": _OWNED,
+    "--tasks-per-node": _OWNED,
+    "--signal": _OWNED,
+    "--array": _OWNED,
+    "-a": _OWNED,
+    "--time": _LIMIT,
+    "-t": _LIMIT,
+    "--clusters": _CLUSTER,
+    "-M": _CLUSTER,
+    "--wait": _WAIT,
+    "-W": _WAIT,
+    "--test-only": "{}: sbatch would submit no job",
+}
+_SHORT = re.compile(r"-[HOQVhsv]*[A-Za-z]")
+"""Short options that take no value, and the next one (slurm/src/common/slurm_opt.c)."""
 
 
 # A container lives as long as its input, is found by name and labels, and is removed at its end.
@@ -189,14 +205,15 @@ def _passed(text: str) -> str:
 
 def _run_option(text: str) -> str:
     """Refuse options that tie a container to its job."""
+    _refuse_secrets(text)
     _line(text)
     option = re.match(r"--?[A-Za-z][A-Za-z-]*", text)
     if not option:
+        # Not quoted: it can be the value of `-e` in the item before.
         raise refuse(
-            f"{text!r} is not an option of the engine's `run`; write it as one word, such as "
-            "--cpus=32"
+            "this is not an option of the engine's `run`; write it as one word, such as --cpus=32"
         )
-    if option[0] in ("--env", "--env-file"):
+    if option[0] in ("--env", "--env-file", "-e"):
         raise refuse(
             "variables have keys of their own: `env`, `network.env`, `pass_env` and "
             "`container.env_files`"
@@ -207,7 +224,7 @@ def _run_option(text: str) -> str:
             "their job"
         )
     if "=" not in text and option[0] not in _RUN_FLAGS:
-        raise refuse(f"{text!r} has no value; write it as one word: {option[0]}=VALUE")
+        raise refuse(f"{option[0]} has no value; write it as one word: {option[0]}=VALUE")
     return text
 
 
@@ -254,6 +271,8 @@ def _time_limit(raw: object) -> object:
             f"{raw!r} is not a time; accepted: minutes, or Slurm's HH:MM:SS, D-HH, D-HH:MM, "
             "D-HH:MM:SS"
         )
+    if isinstance(raw, str) and not re.search("[1-9]", raw):
+        raise refuse(f"{raw!r} is no limit to sbatch; leave it out for the time that the runs need")
     return raw
 
 
@@ -275,28 +294,43 @@ def _listed(raw: object) -> object:
     return [raw] if isinstance(raw, str) else raw
 
 
-def _sbatch(text: str) -> str:
-    # --export can carry one.
+def _refuse_secrets(text: str) -> None:
     for problem in filter(None, map(values.secret_problem, _ASSIGNED.findall(text))):
         raise refuse(problem)
+
+
+def _sbatch(text: str) -> str:
+    _refuse_secrets(text)  # --export can carry one
     _line(text)
     if text.startswith("#"):
         raise refuse(f"{text!r}: write the option alone, without #SBATCH")
     match = _SBATCH_OPTION.match(text)
     if not match:
         raise refuse(f'{text!r} is not an sbatch option; accepted: lines such as "--mem=0"')
-    if match[1] in ("--clusters", "-M"):
-        raise refuse(
-            f"{match[1]}: jobs are looked for in the cluster of this host alone; submit them on a "
-            "login node of theirs"
-        )
-    if match[1] in _SBATCH_OWNED:
-        limit = "; a new set takes `time_limit` of the site file, the next job `resume --time`"
-        raise refuse(
-            f"{match[1]} is set by orchestrator itself and cannot be changed here"
-            + limit * (match[1] in ("--time", "-t"))
-        )
+    for problem in filter(None, map(_refused_option, _words(text))):
+        raise refuse(problem)
     return text
+
+
+def _words(text: str) -> list[str]:
+    """Split a #SBATCH line as sbatch does, which itself refuses a missing quote."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _refused_option(word: str) -> str:
+    """Return why an option of sbatch is refused, or "". getopt accepts a long option's start, and a
+    short one with its value or after others."""
+    match = _SBATCH_OPTION.match(word)
+    short = _SHORT.match(word)
+    for option, problem in _SBATCH_REFUSED.items():
+        if match and option.startswith("--") and option.startswith(match[1]):
+            return problem.format(option)
+        if short and option == f"-{short[0][-1]}":
+            return problem.format(option)
+    return ""
 
 
 def sbatch_problem(text: str) -> str:

@@ -153,7 +153,7 @@ def test_the_next_job_of_a_set_gets_another_limit(
     fake("squeue", "exit 0")
     assert cli("resume", root, "--time", "12:00:00").code == ExitCode.OK, cli.err
     assert "--time=12:00:00 " in log.read_text()
-    for text in ("soon", "1d", "1:2:3:4"):
+    for text in ("soon", "1d", "1:2:3:4", "0:00"):
         assert cli("resume", root, "--time", text).code == ExitCode.BAD_INPUT
         assert f"'{text}' is not a time such as" in cli.err
     assert cli("resume", root, "--sbatch=--time=10").code == ExitCode.BAD_INPUT

@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.errors import DescriptorError, OrchestratorError, UsageError, did_you_mean
 from orchestrator.model import Catalogue, load_entry, load_site
+from orchestrator.model.fields import sbatch_problem
 from orchestrator.model.source import Document
 from orchestrator.model.validation import validate_file
 from orchestrator.model.values import name_problem, secret_problem, value_problem
@@ -659,6 +660,17 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "time_limit",
         "accepted: 1 to 525600",
     ),
+    **{
+        f"time limit {limit}": (
+            SITE,
+            "log_dir",
+            f"time_limit: '{limit}'\nlog_dir",
+            4,
+            "time_limit",
+            "is no limit to sbatch",
+        )
+        for limit in ("0", "00:00:00", "0-0")
+    },
     "sbatch line with #SBATCH": (
         SITE,
         '"--mem=0"',
@@ -691,6 +703,20 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
         "sbatch[0]",
         "submit them on a login node of theirs",
     ),
+    **{
+        f"sbatch line {line}": (SITE, '["--mem=0"]', f"['{line}']", 13, "sbatch[0]", text)
+        for line, text in (
+            ("-Mother", "-M: jobs are looked for"),
+            ("-Jx", "-J is set by orchestrator"),
+            ("-HN3", "-N is set by orchestrator"),
+            ("--sig=B:USR2", "--signal is set by orchestrator"),
+            ("--tasks-per-node 2", "--tasks-per-node is set by orchestrator"),
+            ('--mem=0 "--time"=5', "the next job `resume --time`"),
+            ("--wait", "sbatch would return only when the job has ended"),
+            ("-W", "sbatch would return only when the job has ended"),
+            ("--test", "--test-only: sbatch would submit no job"),
+        )
+    },
     "sbatch line without option": (
         SITE,
         '"--mem=0"',
@@ -714,6 +740,10 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
             ("--env=A=b", "variables have keys of their own"),
             ("--cpus", "write it as one word: --cpus=VALUE"),
             ("cpus=3", "is not an option of the engine's `run`"),
+            ("-e", "variables have keys of their own"),
+            ("HF_TOKEN=hf_secret", "HF_TOKEN looks like a secret"),
+            ("MY_LOGIN=hf_secret", "is not an option of the engine's `run`"),
+            ("--label hf_secret", "--label has no value; write it as one word"),
         )
     },
     "backslash in log_dir": (
@@ -853,6 +883,14 @@ CASES: dict[str, tuple[str, str, str, int, str, str]] = {
             "#SBATCH --export=X=1,HF_TOKEN=hf_secret",
         )
     },
+    "a dot in a workload's name": (
+        WORKLOAD,
+        "name: tiny",
+        "name: tiny3.1_x",
+        2,
+        "name",
+        "'tiny3.1_x' holds a dot, which ends a part of a key such as data.WORKLOAD.VARIABLE; write it without, such as tiny31_x",
+    ),
     "workload without rounds at all": (
         WORKLOAD,
         WORKLOAD[WORKLOAD.index("rounds:") :],
@@ -919,6 +957,15 @@ def test_message(case: str, tmp_path: Path) -> None:
     start = f"{path}:{line}: " + (f"{key}: " if key else "")
     assert "hf_secret" not in "".join(problems)
     assert any(problem.startswith(start) and part in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["-p gpu", "-H", "-wn1", "--time-min=9", "--wait-all-nodes=1", "--no-kill", "--nodelist=n[1-2]",
+     "--export=ALL", "--exclusive", '--comment="see --time"', "--mail-type END -D /tmp"],
+)  # fmt: skip
+def test_other_options_of_sbatch_are_accepted(line: str) -> None:
+    assert sbatch_problem(line) == ""
 
 
 @pytest.mark.parametrize("text", [SYSTEM, SITE, WORKLOAD], ids=["system", "site", "workload"])
