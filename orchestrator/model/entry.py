@@ -302,6 +302,14 @@ class Entry(Facts):
         return self.nodes * self.gpus_per_node
 
     @property
+    def gpu_options(self) -> list[str]:
+        """Return Slurm's option for the GPUs of a node; [] if it has or counts none."""
+        if not self.gfx or self.site.gpu_request == "none":
+            return []
+        request = "--gres=gpu:" if self.site.gpu_request == "gres" else "--gpus-per-node="
+        return [f"{request}{self.gpus_per_node}"]
+
+    @property
     def code_path(self) -> str | None:
         """Return the host folder to mount over `code_dir`."""
         return self.site.code.get(self.workload)

@@ -101,7 +101,7 @@ def allocate(
 ) -> Verdicts:
     """Check idle nodes of `names`, or of the partition, in a short allocation.
 
-    `of`: the partition's number of nodes, if known. Raises SchedulerError unless allocated.
+    `of`: the number of nodes that the site uses, if known. Raises SchedulerError unless allocated.
     """
     from orchestrator.scheduler.slurm_nodes import allocation_reply
 
@@ -164,7 +164,7 @@ def select(site: Site, names: Sequence[str]) -> Selection:
     return Selection(nodes, untested, completing)
 
 
-def allocation_options(site: Site, gpus: int = 0) -> list[str]:
+def allocation_options(site: Site, gpu_options: Sequence[str] = ()) -> list[str]:
     from orchestrator.scheduler.slurm_nodes import shared_options
 
     requested = {
@@ -173,10 +173,9 @@ def allocation_options(site: Site, gpus: int = 0) -> list[str]:
         "qos": site.qos,
         "reservation": site.reservation,
         "constraint": site.constraint,
-        "gres": f"gpu:{gpus}" if gpus else "",
     }
     options = [f"--{name}={value}" for name, value in requested.items() if value]
-    return [*options, *shared_options(site.sbatch)]
+    return [*options, *gpu_options, *shared_options(site.sbatch)]
 
 
 def _allocation_command(request: Request, entry: Entry, nodes: Sequence[str]) -> list[str]:
@@ -184,7 +183,7 @@ def _allocation_command(request: Request, entry: Entry, nodes: Sequence[str]) ->
 
     return allocation_command(
         nodes,
-        allocation_options(entry.site, entry.gpus_per_node if entry.gfx else 0),
+        allocation_options(entry.site, entry.gpu_options),
         minutes=2 + int(request.limit_s // 60),
         wait_s=WAIT_S,
         argv=request.argv(nodes),

@@ -168,9 +168,7 @@ def _sbatch_options(entry: Entry, nexp: int) -> list[str]:
         "--output=job_%j.out",
     ]
     options += ["--exclusive", "--mem=0"] if site.exclusive else []
-    if entry.gfx and site.gpu_request != "none":
-        request = "--gres=gpu:" if site.gpu_request == "gres" else "--gpus-per-node="
-        options.append(f"{request}{entry.gpus_per_node}")
+    options += entry.gpu_options
     for name in ("partition", "account", "qos", "reservation", "constraint"):
         if value := getattr(site, name):
             options.append(f"--{name}={value}")

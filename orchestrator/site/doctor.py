@@ -29,7 +29,6 @@ from orchestrator.preflight.bundle import temporary_bundle
 from orchestrator.runset.doubts import doubts
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.kinds import kind_of
-from orchestrator.scheduler.slurm_nodes import node_states
 from orchestrator.scheduler.slurm_site import partitions
 from orchestrator.site.remedies import Remedies, on_this_host, through_slurm
 from orchestrator.trust import replaceable
@@ -213,9 +212,8 @@ def _node(
             if kind_of(entry.site.scheduler).runs_here:
                 verdicts = places.on_this_host(request)
             else:
-                states = node_states(entry.site.partition)
-                idle = next((name for name, state in states.items() if state.idle), "")
-                if not idle:
+                chosen = places.select(entry.site, [])
+                if not chosen.idle:
                     yield _look(
                         "node",
                         "warn",
@@ -223,7 +221,9 @@ def _node(
                         advice.PARTITIONS,
                     )
                     return
-                verdicts = places.allocate(request, entry, [idle], progress, of=len(states))
+                verdicts = places.allocate(
+                    request, entry, chosen.idle[:1], progress, of=len(chosen.nodes)
+                )
     except SetError as error:
         command = error.fix.command if error.fix else f"df -h {quote(str(log_dir))}"
         yield _look("log_dir", "fail", _with_hint(error), command)

@@ -250,6 +250,35 @@ def test_a_node_is_checked_through_slurm(fake: Fake, cli: Commands, tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize(
+    ("keys", "node"),
+    [
+        ("exclude: [n1]", "n2"),
+        ("nodelist: [n2]", "n2"),
+        ("exclude: ['n[1-2]']", ""),
+        ("exclude: ['n[1-2]']\nreservation: mlperf", "n3"),
+    ],
+)
+def test_the_checked_node_is_one_that_the_site_uses(
+    fake: Fake, cli: Commands, tmp_path: Path, keys: str, node: str
+) -> None:
+    fake(
+        "sinfo",
+        r"""case "$*" in
+        *--nodes=n2*) printf 'n2\x1fidle\x1fgpu\x1fnone\n' ;;
+        *--Node*) printf '%s\x1fgpu\x1fnone\n' n1$'\x1f'idle n2$'\x1f'idle n3$'\x1f'reserved ;;
+        *) printf 'gpu\x1fup\x1f30\x1f3\x1fgpu:8\n' ;; esac""",
+    )
+    calls = fake("salloc", "echo 'salloc: error: Job submit/allocate failed: x' >&2; exit 1")
+    path = tmp_path / "slurm.yaml"
+    path.write_text(f"kind: site\npartition: gpu\nlog_dir: {tmp_path}\n{keys}\n")
+    row = rows(cli, "--site", path)["node"]
+    if node:
+        assert f"--nodelist={node} " in calls.read_text()
+    else:
+        assert row["text"].startswith("no node is idle") and not calls.exists()
+
+
 @pytest.fixture
 def llama2(tmp_path: Path) -> Path:
     """A site with the data of llama2_70b_lora as AMD's guide leaves them."""

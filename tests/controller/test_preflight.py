@@ -165,6 +165,23 @@ def test_idle_nodes_are_checked_in_a_short_allocation(
     assert "--nodes n1,bad2,warm5,silent6" in calls(place)[0] and left(place) == []
 
 
+@pytest.mark.parametrize(
+    ("gpu_request", "option"),
+    [("gres", "--gres=gpu:8 "), ("gpus-per-node", "--gpus-per-node=8 "), ("none", "")],
+)
+def test_gpus_are_requested_as_the_site_says(
+    cli: Commands, place: Path, fake: Callable[[str, str], Path], gpu_request: str, option: str
+) -> None:
+    """Slurm without GPUs refuses any request: "Invalid generic resource"."""
+    sinfo(fake, "n1 idle")
+    salloc = fake("salloc", SALLOC)
+    with (place / "site.yaml").open("a") as site:
+        site.write(f"gpu_request: {gpu_request}\n")
+    preflight(cli, place)
+    assert cli.code == 0, cli.err
+    assert f" --partition=gpu {option}--mem=0 -- " in salloc.read_text()
+
+
 def test_a_command_waits_for_nodes_that_the_one_before_has_lent(
     cli: Commands, place: Path, fake: Callable[[str, str], Path]
 ) -> None:
