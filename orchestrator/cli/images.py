@@ -247,7 +247,7 @@ class _Request:
     def engines(self) -> Iterator[list[NodeEngine]]:
         """Their allocation lasts until the context ends."""
         from orchestrator.cli.lending import lends, lent
-        from orchestrator.container.engine import engines_of
+        from orchestrator.container.engine import INSPECT_S, engines_of
         from orchestrator.nodes.names import NamedNode, expand_all, parse_nodes
         from orchestrator.scheduler.slurm_variables import current_allocation
 
@@ -267,8 +267,9 @@ class _Request:
         nodes = parse_nodes(args.nodes) if args.nodes else []
         asked = args.via == "slurm" or not (args.via or args.ssh_config)
         if asked and site is not None and lends(site, nodes):
-            minutes = 5 + args.timeout // 60
-            with lent(site, [node.name for node in nodes], minutes, "images") as (chosen, way):
+            loading_s = args.timeout if args.action == "distribute" else 0
+            names, seconds = [node.name for node in nodes], INSPECT_S + loading_s
+            with lent(site, names, "images", seconds=seconds, limit=args.limit) as (chosen, way):
                 yield engines(chosen, way)
             return
         if not nodes:

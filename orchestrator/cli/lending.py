@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from math import ceil
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.output import note
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from orchestrator.model import Site
     from orchestrator.nodes.names import NamedNode
     from orchestrator.nodes.transport import Transport
+
+SPARE_MIN = 5
+"""For the start and the end of steps."""
 
 
 def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
@@ -28,10 +32,11 @@ def lends(site: Site | None, nodes: Sequence[NamedNode]) -> bool:
 
 @contextmanager
 def lent(
-    site: Site, names: Sequence[str], minutes: int, purpose: str
+    site: Site, names: Sequence[str], purpose: str, *, seconds: float, limit: int
 ) -> Iterator[tuple[list[NamedNode], Transport]]:
-    """Borrow `names`, or the partition's idle nodes, for at most `minutes`.
+    """Borrow `names`, or the partition's idle nodes.
 
+    `seconds`: the longest time of a node; `limit`: nodes at a time.
     Named nodes in use answer with their state; others are left out, with a note. Raises
     SchedulerError if no node is idle, or if Slurm does not lend them.
     """
@@ -52,6 +57,17 @@ def lent(
             f"left out: {count(len(chosen.untested), 'node')} that {purpose} cannot reach ({away})"
         )
     options = allocation_options(site)
+    minutes = _allowed(site, SPARE_MIN + ceil(ceil(len(chosen.idle) / limit) * seconds / 60))
     with borrowed(chosen.idle, options, minutes=minutes, purpose=purpose) as step:
         nodes = [NamedNode(name) for name in names or chosen.idle]
         yield nodes, Lent(step, chosen.untested)
+
+
+def _allowed(site: Site, minutes: int) -> int:
+    """Return `minutes`, at most the partition's limit: Slurm refuses more."""
+    from orchestrator.scheduler.slurm_nodes import partition_limits
+
+    with suppress(SchedulerError):
+        limits = partition_limits(site.partition).values()
+        return min(minutes, max((limit or minutes for limit in limits), default=minutes))
+    return minutes

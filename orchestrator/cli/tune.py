@@ -205,7 +205,7 @@ def _hosts(args: Namespace) -> Iterator[tuple[list[NamedNode], Transport]]:
     from orchestrator.nodes.names import parse_nodes
 
     names = [node.name for node in parse_nodes(args.nodes)] if args.nodes else []
-    with lent(site, names, 5 + int(args.timeout // 60), "tune") as nodes_and_way:
+    with lent(site, names, "tune", seconds=args.timeout, limit=args.parallel) as nodes_and_way:
         yield nodes_and_way
 
 

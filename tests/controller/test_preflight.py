@@ -17,8 +17,11 @@ import pytest
 from controller_parts import Commands
 from processes import kill_all, see_them_go
 from sites import write_site
+from tars import tar_of
 from until import LIMIT_S, until
 
+from orchestrator.container.image import Image
+from orchestrator.container.store import save
 from orchestrator.errors import ExitCode
 from orchestrator.evidence.checks import judge, parse_table
 from orchestrator.nodes.names import NamedNode
@@ -190,6 +193,47 @@ def test_a_command_waits_for_nodes_that_the_one_before_has_lent(
     fake("salloc", "echo 'salloc: error: Job submit failed: x' >&2; exit 1")
     cli("tune", "status", "--nodes", "n1", "--site", place / "site.yaml")
     assert "Slurm lends no nodes" in cli.err, "it is idle by now"
+
+
+DISTRIBUTE = ("images", "distribute", "--image", "tiny:1", "--limit", "8", "--timeout", "3600")
+
+
+@pytest.mark.parametrize(
+    ("limit", "words", "minutes"),
+    [
+        ("infinite", DISTRIBUTE, 5 + 3 * 61),
+        ("2:00:00", DISTRIBUTE, 120),
+        ("infinite", ("images", "check", "--image", "tiny:1", "--limit", "8"), 5 + 3),
+        ("infinite", ("tune", "status", "--via", "slurm", "--timeout", "90"), 5 + 2),
+        (
+            "infinite",
+            ("tune", "status", "--via", "slurm", "--timeout", "90", "--parallel", "9"),
+            5 + 3,
+        ),
+    ],
+)
+def test_nodes_are_lent_until_the_last_may_have_ended(
+    cli: Commands,
+    place: Path,
+    fake: Callable[[str, str], Path],
+    limit: str,
+    words: tuple[str, ...],
+    minutes: int,
+) -> None:
+    """17 idle nodes, 8 at a time, are three rounds."""
+    image = Image(f"sha256:{'1' * 64}")
+    save(place / "images", "tiny:1", image, [tar_of({"manifest.json": image.id})])
+    fake(
+        "sinfo",
+        rf"""case "$*" in *--Node*) printf 'n%s\x1fidle\x1fgpu*\x1fnone\n' {{1..17}}
+        printf 'n18\x1fdrained\x1fgpu*\x1fnone\n' ;;
+        *) printf 'gpu*\x1f{limit}\n' ;; esac""",
+    )
+    salloc = fake("salloc", "echo 'salloc: error: Job submit failed: x' >&2; exit 1")
+    cli(*words, "--site", place / "site.yaml")
+    assert "Slurm lends no nodes" in cli.err
+    assert " --nodes=17 --nodelist=" in salloc.read_text()
+    assert f" --time={minutes} " in salloc.read_text()
 
 
 @pytest.mark.parametrize(
