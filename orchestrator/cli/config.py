@@ -33,7 +33,6 @@ from orchestrator.views.parts import FactList, Table
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
-    from orchestrator.model import Site
     from orchestrator.model.part import DocumentPart
     from orchestrator.model.source import Document, Key
 
@@ -102,16 +101,15 @@ def _key_and_value(text: str) -> tuple[str, str | None]:
 
 
 def _set(path: Path, wanted: Sequence[tuple[str, str | None]]) -> None:
-    from orchestrator.model import load_site
     from orchestrator.site.edit import set_values
 
-    site = load_site(path)
-    given = [(key, _asked(site, key) if value is None else value) for key, value in wanted]
+    given = [(key, _asked(path, key) if value is None else value) for key, value in wanted]
     set_values(path, given)
 
 
-def _asked(site: Site, key: str) -> str:
+def _asked(path: Path, key: str) -> str:
     """Return a key's value as YAML, from the user."""
+    from orchestrator.model import load_site
     from orchestrator.model.prerequisites import likely_folder
     from orchestrator.resources import user_path
     from orchestrator.site.data_folders import question
@@ -120,9 +118,8 @@ def _asked(site: Site, key: str) -> str:
     section, workload, variable = [*key.split("."), "", ""][:3]
     is_folder = section == "data" and key.count(".") == 2
     if is_folder:
-        answer = ask(
-            question(workload, variable), likely_folder(site, workload, variable, os.environ)
-        )
+        likely = likely_folder(load_site(path), workload, variable, os.environ)
+        answer = ask(question(workload, variable), likely)
     else:
         answer = ask(f"value of {key}")
     if not answer:

@@ -104,6 +104,22 @@ def test_a_wrong_value_changes_nothing(cli: Commands, path: Path, given: str, sa
     assert said in cli.err and path.read_text() == text
 
 
+def test_a_wrong_value_is_corrected(
+    cli: Commands, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = path.read_text()
+    wrong = text.replace("#spares: 0", "spares: lots") + "partitoin: b\n"
+    path.write_text(wrong)
+    assert cli("config", "--set", "spares=2", "--site", path).code == ExitCode.BAD_INPUT
+    assert "partitoin: unknown key" in cli.err and path.read_text() == wrong
+    path.write_text(wrong.replace("partitoin", "partition"))
+    assert cli("config", "--set", "spares=2", "--site", path).code == ExitCode.OK, cli.err
+    path.write_text(path.read_text().replace("spares: 2", "spares: lots"))
+    answers(monkeypatch, "3\n")
+    assert cli("config", "--set", "spares", "--site", path).code == ExitCode.OK, cli.err
+    assert "\nspares: 3\n" in path.read_text()
+
+
 def test_what_cannot_be_set_alone_is_left_to_the_user(cli: Commands, path: Path) -> None:
     text = path.read_text().replace("network: {ib_hca: [a, b]}", "network: {\n ib_hca: [a] # b\n}")
     path.write_text(text)
