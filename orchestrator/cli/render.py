@@ -130,7 +130,7 @@ def _print_outcome(args: Namespace, entry: Entry, files: dict[str, bytes], direc
     if kind_of(entry.site.scheduler).allocates:
         print(f"start   cd {quoted(directory)} && {start_set('slurm')}")
     if entry.site.side_by_side == 1 and (entry.nodes == 1 or entry.container.engine == "none"):
-        print(f"start   bash {directory / 'run_with_docker.sh'}")
+        print(f"start   bash {quoted(directory / 'run_with_docker.sh')}")
 
 
 COMMAND = Command(

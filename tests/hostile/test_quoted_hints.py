@@ -52,6 +52,17 @@ def test_a_sets_name_in_a_hint(whole: Path, place: Path) -> None:
         assert not (place / "pwned").exists(), hint
 
 
+def test_the_folder_of_a_bundle(tmp_path: Path) -> None:
+    site, bundle = tmp_path / "site.yaml", f"{tmp_path}/my $(bundle)"
+    site.write_text(f"log_dir: {tmp_path}\ncontainer: {{engine: none}}\n")
+    answer = call(["render", "local_2x2x8", "builtin", "--site", str(site), "-o", bundle])
+    starts = [line for line in answer.out.splitlines() if line.startswith("start ")]
+    assert list(map(shlex.split, starts)) == [
+        ["start", "cd", bundle, "&&", "sbatch", "job.sh"],
+        ["start", "bash", f"{bundle}/run_with_docker.sh"],
+    ]
+
+
 def test_an_interrupt_while_the_command_is_imported(tmp_path: Path) -> None:
     (tmp_path / "orchestrator").mkdir()
     (tmp_path / "orchestrator/__init__.py").write_text("raise KeyboardInterrupt\n")
