@@ -79,6 +79,8 @@ ACTIONS = {
     "status": Action("list who holds settings, and until when", _ON_HOSTS),
     "facts": Action("show differences between the nodes and runs of a set", "set"),
 }
+_WITH_SETTINGS = ("plan", "apply", "verify")
+"""The others need no profile, so that no fault of a site file stops a revert."""
 _OWNER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,119}")
 
 
@@ -98,7 +100,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "SSH for apply)",
         "auto",
     )
-    add_option(parser, "--profile", "NAME|FILE", "tuning profile (default: by workload and round)")
+    add_option(
+        parser,
+        "--profile",
+        "NAME|FILE",
+        "tuning profile (default: the site's, else by workload and round)",
+    )
     add_text(parser, "--workload", "W", "the workload whose profile is meant")
     add_text(parser, "--round", "R", "and its round")
     add_option(
@@ -192,7 +199,18 @@ def _chosen_profile(args: Namespace) -> str:
                 f"there is no round {args.round}{' of ' * bool(args.workload)}{args.workload}; "
                 f"there are: {', '.join(sorted(rounds, key=round_order))}"
             )
-    return choose_profile(args.workload, args.round)
+    site = _site(args) if args.action in _WITH_SETTINGS else None
+    if site is not None and site.tunables == "off":
+        note("the site has `tunables: off`: its jobs leave the host settings unchanged")
+    return choose_profile(args.workload, args.round, site)
+
+
+def _site(args: Namespace) -> Site | None:
+    from orchestrator.cli.finding import find_site
+    from orchestrator.model import load_site
+
+    path = find_site(args.site)
+    return load_site(path) if path else None
 
 
 @contextmanager
@@ -221,13 +239,10 @@ def _site_with_slurm(args: Namespace) -> Site | None:
         return None
     if args.via == "auto" and not args.nodes:
         return None
-    from orchestrator.cli.finding import find_site
     from orchestrator.cli.lending import lends
-    from orchestrator.model import load_site
     from orchestrator.nodes.names import parse_nodes
 
-    path = find_site(args.site)
-    site = load_site(path) if path else None
+    site = _site(args)
     if lends(site, parse_nodes(args.nodes) if args.nodes else []):
         return site
     if args.via == "slurm":

@@ -170,6 +170,15 @@ def _absolute(text: str) -> str:
     return text
 
 
+def is_file_name(text: str) -> bool:
+    """Return whether a profile is named by its file."""
+    return "/" in text or text.endswith((".yaml", ".yml"))
+
+
+def _profile(text: str) -> str:
+    return _absolute(text) if is_file_name(text) else _name(text)
+
+
 def _log_dir(text: str) -> str:
     if "\\" in _absolute(text):
         raise refuse(
@@ -382,6 +391,7 @@ Ruleset = Annotated[str, AfterValidator(_ruleset)]
 Form = Annotated[str, AfterValidator(_form)]
 LogDir = Annotated[str, AfterValidator(_log_dir)]
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+ProfileName = Annotated[str, AfterValidator(_profile)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 _FORMS = "NAME:TAG or NAME@sha256:DIGEST"
 Image = Annotated[str, matching(_IMAGE, f"an image reference; accepted: {_FORMS}")]

@@ -18,6 +18,7 @@ from orchestrator.model.fields import (
     LogDir,
     Name,
     PassedName,
+    ProfileName,
     ProxyAddress,
     RunOption,
     SbatchLine,
@@ -180,7 +181,7 @@ class SiteLimits(DocumentPart):
 class SiteTuning(DocumentPart):
     """Host settings of the nodes (docs/tuning.md)."""
 
-    profile: Name | AbsolutePath | None = Field(default=None, examples=["mi325x"])
+    profile: ProfileName | None = Field(default=None, examples=["published"])
     """A profile of host settings: a name, or the absolute path of your own; null: that of the
     workload and round."""
     lease_seconds: Annotated[int, Field(ge=1, le=3600)] = 15

@@ -10,6 +10,7 @@ from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.resources import data_dir, user_path
 
 if TYPE_CHECKING:
+    from orchestrator.model import Site
     from orchestrator.model.entry import Entry
     from orchestrator.tuning.documents import Choice, Profile, SettingPart
 
@@ -93,7 +94,9 @@ def profile_names() -> list[str]:
     return [name for name in names if name != "choice"]
 
 
-def choose_profile(workload: str = "", round: str = "") -> str:
+def choose_profile(workload: str = "", round: str = "", site: Site | None = None) -> str:
+    if site is not None and site.tuning.profile:
+        return site.tuning.profile
     choice = read_choice(data_dir(FOLDER) / "choice.yaml")
     per_round = choice.workloads.get(workload)
     name = (per_round.rounds.get(round) or per_round.default) if per_round else None
@@ -111,12 +114,14 @@ def read_choice(path: Path) -> Choice:
 
 
 def profile_for(entry: Entry) -> TuningProfile:
-    return load_profile(entry.site.tuning.profile or choose_profile(entry.workload, entry.round))
+    return load_profile(choose_profile(entry.workload, entry.round, entry.site))
 
 
 def _path_of(name: str, folder: Path | None) -> Path:
-    if "/" in name or name.endswith((".yaml", ".yml")):
-        return user_path(name)
+    from orchestrator.model.fields import is_file_name
+
+    if is_file_name(name):
+        return (folder or Path()) / user_path(name)
     for parent in filter(None, (folder, data_dir(FOLDER))):
         path = parent / f"{name}.yaml"
         if path.is_file() and name != "choice":

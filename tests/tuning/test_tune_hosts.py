@@ -56,6 +56,29 @@ def test_plan_apply_verify_revert_here(host: Host) -> None:
     assert "nothing to put back" in tune(env, "revert").stdout
 
 
+def test_the_profile_of_the_site_is_the_one_of_its_jobs(host: Host, tmp_path: Path) -> None:
+    mine, site = tmp_path / "mine.yaml", tmp_path / "site.yaml"
+    mine.write_text("kind: tuning\nname: mine\ntitle: t\nsource: s\nextends: [host_checks]\n")
+    text = f"log_dir: {tmp_path}\nscheduler: local\ntuning: {{profile: {mine}}}\n"
+    site.write_text(text)
+
+    def profile(*arguments: str) -> str:
+        answer = tune(host.env(), *arguments, "--site", str(site), "--json")
+        assert ("tunables: off" in answer.stderr) is off, answer.stderr
+        return str(outputs.checked(answer.stdout)["profile"])
+
+    off = False
+    assert profile("plan") == profile("verify", "--workload", "builtin") == "mine"
+    assert profile("plan", "--profile", "published") == "published"
+    off = True
+    site.write_text(f"{text}tunables: 'off'\n")
+    assert profile("plan") == "mine"
+    off = False
+    site.write_text("spares: lots\n")
+    assert tune(host.env(), "plan", "--site", str(site)).returncode == 2
+    assert tune(host.env(), "revert", "--site", str(site)).returncode == 0, "it needs no profile"
+
+
 def test_what_does_not_hold_is_in_the_exit_code(host: Host) -> None:
     path = host.root / "proc/sys/kernel/nmi_watchdog"
     path.unlink()

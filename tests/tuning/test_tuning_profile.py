@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from programs import need
+from pydantic import ValidationError
 
 from orchestrator.errors import DescriptorError, UsageError
 from orchestrator.model import Site, load_entry
@@ -112,6 +113,29 @@ def test_two_settings_of_one_name(tmp_path: Path) -> None:
     knob = f"{KNOB}kind: cpu_governor, value: a}}\n"
     with pytest.raises(DescriptorError, match="the setting one is listed twice"):
         load_profile(write(tmp_path, f"knobs:\n{knob}{knob}"))
+
+
+def test_a_file_next_to_a_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    knob = KNOB + "kind: sysctl, key: kernel.nmi_watchdog, value: '1'}"
+    write(tmp_path, f"knobs:\n{knob}", "base")
+    write(tmp_path / "elsewhere", "", "base")
+    mine = write(tmp_path, "extends: [base.yaml]")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [setting.name for setting in load_profile(mine).settings] == ["one"]
+    monkeypatch.chdir(tmp_path)
+    assert load_profile("mine.yaml").settings == load_profile(mine).settings
+
+
+def test_a_site_names_its_own_profile_by_an_absolute_path() -> None:
+    for profile in ("published", "/shared/base.yaml"):
+        site = Site.model_validate({"log_dir": "/x", "tuning": {"profile": profile}})
+        assert site.tuning.profile == profile
+    for profile in ("base.yaml", "base.yml", "./base", "a/b.yaml"):
+        with pytest.raises(ValidationError, match="is not an absolute path"):
+            Site.model_validate({"log_dir": "/x", "tuning": {"profile": profile}})
+    with pytest.raises(ValidationError, match="is not a name"):
+        Site.model_validate({"log_dir": "/x", "tuning": {"profile": "a b"}})
 
 
 def test_a_circle_and_a_missing_one(tmp_path: Path) -> None:
