@@ -147,13 +147,12 @@ class Trouble(NamedTuple):
 
 def _arguments(trouble: Trouble, without: str = "") -> list[str]:
     """Return the recorded arguments that submit the set again, `without` a variable of --env."""
+    from orchestrator.evidence.sets import again
+
     record = trouble.picture.record
     if record is None:
         return []
-    arguments = ["submit", record.system, record.workload, "--nexp", str(record.nexp)]
-    arguments += ["--round", record.round] if record.round else []
-    arguments += ["--name", record.label] if record.label else []
-    arguments += ["--site", trouble.site] if trouble.site else []
+    arguments = again(record) + (["--site", trouble.site] if trouble.site else [])
     given = (f"{name}={value}" for name, value in _given(trouble).items() if name != without)
     return arguments + [word for value in given for word in ("--env", value)]
 
@@ -224,12 +223,12 @@ def _find_data(trouble: Trouble) -> str:
 def _load_image(trouble: Trouble) -> str:
     """Load the image on the nodes; without a kept tar pull or build it first."""
     from orchestrator.container.store import stored
+    from orchestrator.evidence.sets import entry_of
 
     record = trouble.picture.record
     if record is None:
         return ""
-    names = [record.system, record.workload, *(["--round", record.round] if record.round else [])]
-    image = " ".join(map(quoted, names)) + trouble.site_option
+    image = " ".join(map(quoted, entry_of(record))) + trouble.site_option
     kept = stored(trouble.picture.root.parent.parent / "images", record.image)
     steps = [] if kept else [f"orchestrator images pull {image}"]
     if not kept and _is_built(trouble):

@@ -169,13 +169,12 @@ def _real(run_set: RunSet) -> RunSet:
     """Raises SetError for a rehearsal, which has no jobs."""
     if run_set.record.rehearsed:
         from orchestrator.errors import SetError
+        from orchestrator.evidence.sets import entry_of
 
+        entry = " ".join(map(quoted, entry_of(run_set.record)))
         raise SetError(
             f"set {run_set.name} is a rehearsal: it has no job, and its runs are not resumed",
-            hint=(
-                f"a real set: orchestrator submit {quoted(run_set.record.system)} "
-                f"{quoted(run_set.record.workload)}"
-            ),
+            hint=f"a real set: orchestrator submit {entry}",
         )
     return run_set
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
 from orchestrator.causes.cause import RESUME, Cause
 from orchestrator.evidence.files import is_node_name
 from orchestrator.evidence.picture import SetPicture
 from orchestrator.evidence.quotes import Proof
-from orchestrator.evidence.sets import SetEvidence
+from orchestrator.evidence.sets import SetEvidence, again, entry_of
 from orchestrator.onnode.kernel.node_names import fold
-from orchestrator.onnode.kernel.records import RunRecord
+from orchestrator.onnode.kernel.records import RunRecord, SetRecord
 
 UNKNOWN = "unknown"
 RUN_LOG = "orchestrator logs {set} --run {run} --attempt {attempt}"
@@ -82,16 +82,17 @@ class Wording:
         }
         if attempt:
             values |= {"run": str(attempt.run), "attempt": str(attempt.attempt)}
-        return template.format_map({name: quote(value) for name, value in values.items()})
+        names = {name: quote(value) for name, value in values.items()}
+        record = self.picture.record or SetRecord(system="SYSTEM", workload="WORKLOAD", nexp=1)
+        names |= {"entry": join(entry_of(record)), "again": join(again(record))}
+        return template.format_map(names)
 
     def _names(self) -> dict[str, str]:
-        """Return the names in templates: system, workload, nodes, folder."""
+        """Return the names in templates: workload, nodes, folder."""
         record, job = self.picture.record, self.files.job
         nodes = job.nodes if job else []
         return {
-            "system": record.system if record else "SYSTEM",
             "workload": record.workload if record else "WORKLOAD",
-            "nexp": str(record.nexp if record else 1),
             "nodes": fold([node for node in nodes if is_node_name(node)]),
             "log_dir": str(self.files.layout.root.parent),
         }

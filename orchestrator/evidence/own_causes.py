@@ -16,7 +16,7 @@ from orchestrator.scheduler.advice import SCHEDULER
 from orchestrator.scheduler.reasons import is_remark
 
 EDITED = f"{RESUME} --edited"
-SUBMIT = "orchestrator submit {system} {workload} --nexp {nexp}"
+SUBMIT = "orchestrator {again}"
 _PREFLIGHT = "orchestrator doctor --nodes {nodes}"
 _ROOM = "df -h {log_dir}; du -sh {log_dir}/* | sort -h | tail -5"
 
@@ -48,7 +48,7 @@ LOOP_CAUSES: tuple[Cause, ...] = (
           "a folder of the data does not exist there",
           "mount or prepare the data, or correct the site file and submit a new set",
           "does not exist on this node | cannot be read by"),
-    Cause("image_absent", PROGRAM, "orchestrator images distribute {system} {workload}",
+    Cause("image_absent", PROGRAM, "orchestrator images distribute {entry}",
           "the image is not on the node",
           "load it on the nodes, then resume",
           "image * is not on this node"),

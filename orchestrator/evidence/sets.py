@@ -333,6 +333,18 @@ def is_set(folder: Path) -> bool:
     return os.path.exists(folder / "set.json") or os.path.exists(folder / NAME)
 
 
+def entry_of(record: SetRecord) -> list[str]:
+    """Return the arguments of other commands for the set's system, workload and round."""
+    return [record.system, record.workload, *(["--round", record.round] if record.round else [])]
+
+
+def again(record: SetRecord, nexp: int = 0) -> list[str]:
+    """Return the command, after `orchestrator`, that submits the same set again, with `nexp`
+    runs."""
+    label = ["--name", record.label] if record.label else []
+    return ["submit", *entry_of(record), "--nexp", str(nexp or record.nexp), *label]
+
+
 def open_set(root: Path) -> RunSet:
     """Return the set in `root`. Raises SetError if its set.json is missing or unusable."""
     layout = Layout(root)

@@ -14,7 +14,7 @@ from pathlib import Path
 from orchestrator.errors import Fix, SetError
 from orchestrator.evidence.bundle import MOST_BYTES, unpacked
 from orchestrator.evidence.files import is_inside
-from orchestrator.evidence.sets import RunSet, SetEvidence
+from orchestrator.evidence.sets import RunSet, SetEvidence, again
 from orchestrator.onnode.kernel.files import Files
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.program import LOADER, Program, walk
@@ -36,11 +36,8 @@ def check_bundle(run_set: RunSet, nexp: int = 0) -> None:
 
 
 def _from_elsewhere(run_set: RunSet, nexp: int = 0) -> str:
-    record = run_set.record
-    return (
-        f"put it back from a copy, or make a new set: orchestrator submit {quoted(record.system)} "
-        f"{quoted(record.workload)} --nexp {quoted(nexp or record.nexp)}"
-    )
+    command = " ".join(map(quoted, ["orchestrator", *again(run_set.record, nexp)]))
+    return f"put it back from a copy, or make a new set: {command}"
 
 
 def is_declared(run_set: RunSet) -> bool:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import InputError
 from orchestrator.evidence.ledger import head_of, verify
+from orchestrator.evidence.sets import entry_of
 from orchestrator.mllog.blocks import open_log
 from orchestrator.mllog.score import score_dir
 from orchestrator.mllog.shipped import OWN
 from orchestrator.mllog.source import Source, find_source
 from orchestrator.mllog.window import launch_order
+from orchestrator.onnode.kernel.records import SetRecord
 from orchestrator.onnode.kernel.walk import ANY, FilesInside
 from orchestrator.onnode.set.ledger import NAME
 from orchestrator.words import quoted
@@ -44,17 +46,20 @@ class Chosen:
     def way_to_real_runs(self) -> str:
         """Return the remedy if no benchmark ran, or ""."""
         described = self.source.described
-        system = str(described.get("system") or "SYSTEM")
-        workload = str(described.get("workload") or "WORKLOAD")
         if not self.score.no_result:
             return ""
-        run = f"orchestrator run {quoted(system)} {quoted(workload)}"
+        record = SetRecord(
+            system=str(described.get("system") or "SYSTEM"),
+            workload=str(described.get("workload") or "WORKLOAD"),
+            round=str(described.get("round") or ""),
+        )
+        entry = " ".join(map(quoted, entry_of(record)))
+        run = f"orchestrator run {entry}"
         if self.score.rehearsed:
             return f"{run} makes a set of real runs"
         return (
             "replace it by the published image, then run the set again: orchestrator images pull "
-            f"{quoted(system)} {quoted(workload)} --always && orchestrator images distribute "
-            f"{quoted(system)} {quoted(workload)} && " + run
+            f"{entry} --always && orchestrator images distribute {entry} && " + run
         )
 
     @property

@@ -157,7 +157,8 @@ def test_a_bundle_that_was_deleted_is_named(cli: Commands, site: Path) -> None:
     assert f"damaged  {root}/bundle: {why}" in cli("status", root).out
     assert f"note: bundle/ {why}" in cli("score", root).out
     assert [str(one) for one in verify(root).problems] == ["bundle: is missing"]
-    hint = "put it back from a copy, or make a new set: orchestrator submit local_2x2x8 builtin"
+    entry = "local_2x2x8 builtin --round 1.0"
+    hint = f"put it back from a copy, or make a new set: orchestrator submit {entry}"
     for words, runs in ((("--nexp", 3), 3), ((), 2)):
         if not words:
             ledger.append(root, extension(2))

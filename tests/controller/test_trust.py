@@ -173,7 +173,7 @@ def test_a_file_that_nothing_puts_back_refuses_more_runs(root: Path, cli: Comman
     for words in ((), ("--edited",)):
         assert cli("resume", root, "--nexp", 2, *words).code == 5
         assert f"{config.name} of the bundle of {root.name} is missing" in cli.err
-        assert "orchestrator submit one_node builtin --nexp 2" in cli.err
+        assert "orchestrator submit one_node builtin --round 1.0 --nexp 2" in cli.err
     assert {one.kind for one in ledger.read(root)[0]}.isdisjoint({"edit", "extend"})
 
 

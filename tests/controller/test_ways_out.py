@@ -302,7 +302,7 @@ def test_a_refused_value_of_env_is_not_tried_again(
     assert "settings refused at the start" in cli.out + cli.err
     found = explained(cli, root)
     assert (found["state"], found["cause"]) == ("paused", "input_refused")
-    assert found["next"].startswith("orchestrator submit one_node builtin --nexp 1")
+    assert found["next"].startswith("orchestrator submit one_node builtin --round 1.0 --nexp 1")
     assert "BUILTIN_SHIFT" not in found["next"] and "BUILTIN_SHIFT" in found["remedy"]
     assert cli("audit", root, "--only", "replay").code == 0, cli.out
 

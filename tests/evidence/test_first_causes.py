@@ -73,17 +73,17 @@ def failed(folder: Path, reason: str) -> SetPicture:
         (
             SILENT.replace("docker", "sudo -n docker") + ": sudo: a password is required",
             "engine_no_sudo",
-            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override",
+            "orchestrator submit MI325X_08x08x32 flux1 --round 6.0 --nexp 1 --override",
         ),
         (
             SILENT.replace("docker", "sudo -n docker") + ": sudo: No such file or directory",
             "sudo_missing",
-            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override 'container.",
+            "orchestrator submit MI325X_08x08x32 flux1 --round 6.0 --nexp 1 --override 'container.",
         ),
         (
             "tunables: sudo: No such file or directory",
             "sudo_missing",
-            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override tunables=off",
+            "orchestrator submit MI325X_08x08x32 flux1 --round 6.0 --nexp 1 --override tunables=off",
         ),
         (
             f"cannot pull rocm/x:1: Error: pinging container registry r.example: Get {LOOK_UP}",
@@ -94,7 +94,7 @@ def failed(folder: Path, reason: str) -> SetPicture:
         (
             "tunables: runtime_tunables.sh: cannot make /run/x; root is needed",
             "no_root",
-            "orchestrator submit MI325X_08x08x32 flux1 --nexp 1 --round 6.0 --override tunables=off",
+            "orchestrator submit MI325X_08x08x32 flux1 --round 6.0 --nexp 1 --override tunables=off",
         ),
         ("check free_space: /x: 0.1 GB free, at least 1 needed", "no_space", "df -h "),
         (

@@ -28,6 +28,7 @@ REASONS = {
     "' '.join(ours)": "quoted before",
     "image": "quoted before",
     "names": "quoted before",
+    "entry": "quoted before",
     "folder": "quoted before",
     "INSIDE": "a constant",
     "variable": "a name that the model checks",

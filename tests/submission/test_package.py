@@ -292,7 +292,7 @@ def test_runs_of_a_stand_in_image_are_refused_with_its_name(tmp_path: Path) -> N
     assert all(b'"stand_in": true' in log for log in contents)
     text = refused(sets.make_set(tmp_path, contents))
     assert "a small stand-in workload ran (image rocm/amd-mlperf:test)" in text
-    entry = "MI355X_1x8x1 llama2_70b_lora"
+    entry = "MI355X_1x8x1 llama2_70b_lora --round 5.1"
     assert "replace it by the published image" in text
     assert text.endswith(f"images distribute {entry} && orchestrator run {entry}")
 
