@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.errors import Fix, SchedulerError, UsageError
 from orchestrator.evidence.files import Findings
 from orchestrator.nodes.names import expand, expand_all
+from orchestrator.render.job_time import JobTime
 from orchestrator.scheduler.slurm_nodes import Demand, limit_may_differ, node_states
 from orchestrator.scheduler.slurm_script import options_in, replacing
 
@@ -94,25 +95,13 @@ class Allocation:
         before = _used(settings, "SIDE_BY_SIDE", 1)
         now = self.side_by_side or before
         spares = _used(settings, "SPARES", 0) if self.spares is None else self.spares
-        minutes = longer(limit, -(-planned // before), -(-missing // now))
+        each = _run_minutes(layout)
+        needed = JobTime(each, "", now).minutes(missing)
+        is_computed = limit == JobTime(each, "", before).minutes(planned)
+        minutes = needed if is_computed and needed > limit else 0
         if self.spares is None and self.side_by_side is None:
             return 0, minutes
         return record.nodes * now + spares, minutes
-
-
-def longer(limit: int, before: int, now: int) -> int:
-    """Return the minutes for `now` consecutive runs, 0 if `limit` is enough.
-
-    `before`: the runs of `limit`, (`before` + 1) x minutes (render/job_time.py); in earlier bundles
-    5 + `before` x minutes. A limit from the site stays.
-    """
-    if now <= before:
-        return 0
-    each, rest = divmod(limit, before + 1)
-    if not rest:
-        return (now + 1) * each
-    each, rest = divmod(limit - 5, before)
-    return 5 + now * each if each > 5 and not rest else 0
 
 
 def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
@@ -126,6 +115,19 @@ def without(nodelist: Sequence[str], avoided: Sequence[str]) -> list[str]:
             hint="name other nodes in the site's `nodelist`, or exclude fewer",
         )
     return left
+
+
+def _run_minutes(layout: Layout) -> int:
+    """Return the minutes of a run in the bundle's time limit, 0 for a limit of the site."""
+    files = Findings()
+    match = re.search(
+        "^RUN_MINUTES=([0-9]+)$", files.text(layout.bundle / "settings.sh"), re.MULTILINE
+    ) or re.search(  # bundles of earlier versions
+        r"^Time asked for: \(runs \+ 1\) x ([0-9]+) min",
+        files.text(layout.bundle / "README"),
+        re.MULTILINE,
+    )
+    return int(match[1]) if match else 0
 
 
 def _used(settings: str, name: str, default: int) -> int:

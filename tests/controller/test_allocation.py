@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,7 +129,7 @@ def test_a_bundle_asks_for_the_nodes_of_all_runs_at_once(cli: Commands, slurm_si
     ("asked", "options"),
     [
         (Allocation(side_by_side=2), ("--nodes=3",)),
-        (Allocation(side_by_side=1), ("--nodes=2", "--time=605")),
+        (Allocation(side_by_side=1), ("--nodes=2", "--time=490")),
         (Allocation(side_by_side=4, spares=0), ("--nodes=4",)),
         (Allocation(spares=2), ("--nodes=5",)),
     ],
@@ -139,16 +140,41 @@ def test_a_later_job_with_another_number_side_by_side(
     root = write_set(tmp_path, "s", nexp=9, done=3)
     (root / "bundle").mkdir()
     (root / "bundle/settings.sh").write_text("use SPARES 1\nuse SIDE_BY_SIDE 3\n")
-    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=305\n")
+    (root / "bundle/README").write_text(
+        "Time asked for: (runs + 1) x 70 min, for one repeated run.\n"
+    )
+    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=280\n")
     request = request_for(open_set(root), {}, asked)
     assert request.options == options
     assert request.env.get("SIDE_BY_SIDE") == (
         None if asked.side_by_side is None else str(asked.side_by_side)
     )
-    (root / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time=12:00:00\n")
-    assert request_for(open_set(root), {}, asked).options == options[:1], (
-        "a limit of the site stays"
-    )
+    for edited in ("12:00:00", "284"):
+        (root / "bundle/job.sh").write_text(
+            f"#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --time={edited}\n"
+        )
+        assert request_for(open_set(root), {}, asked).options == options[:1]
+
+
+@pytest.mark.parametrize(
+    ("limit", "minutes"),
+    [("", 11 * 127), ("time_limit: 1440\n", 0)],
+)
+@pytest.mark.parametrize("before", [10, 5])
+def test_a_later_job_keeps_a_limit_of_the_site(
+    cli: Commands, slurm_site: Path, tmp_path: Path, limit: str, minutes: int, before: int
+) -> None:
+    """Plain minutes, as `submit` suggests them, divide by the runs that follow one another as
+    computed minutes do."""
+    slurm_site.write_text(f"kind: site\nlog_dir: {tmp_path}/sets\nside_by_side: {before}\n{limit}")
+    root = write_set(tmp_path, "s", nexp=10)
+    what = ("MI325X_08x08x32", "flux1", "--nexp", "10")
+    assert cli("render", *what, "--site", slurm_site, "-o", root / "bundle").code == 0, cli.err
+    options = request_for(open_set(root), {}, Allocation(side_by_side=1)).options
+    assert options == ("--nodes=1", *([f"--time={minutes}"] if minutes else []))
+    text = (root / "bundle/settings.sh").read_text()
+    (root / "bundle/settings.sh").write_text(re.sub("(?m)^RUN_MINUTES=.*$", "", text))
+    assert request_for(open_set(root), {}, Allocation(side_by_side=1)).options == options
 
 
 def test_resume_tells_who_was_set_aside(

@@ -208,7 +208,7 @@ def test_the_time_limit_follows_the_added_runs(
     """The bundle's job asks for (4 + 1) x 210 minutes."""
     (tmp_path / "bundle").mkdir()
     (tmp_path / "bundle/job.sh").write_text("#!/bin/bash\n#SBATCH --time=1050\n")
-    (tmp_path / "bundle/settings.sh").write_text("use NEXP 4\n")
+    (tmp_path / "bundle/settings.sh").write_text("use NEXP 4\nRUN_MINUTES=210\n")
     record = SetRecord(set_id="x", nexp=nexp, scheduler="slurm", nodes=8)
     given = Allocation().options(record, Layout(tmp_path), missing)
     script = "\n".join(f"#SBATCH {option}" for option in given)

@@ -6,11 +6,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from orchestrator.model import load_entry
 from orchestrator.render.job_time import between_minutes, job_time, published_need
-from orchestrator.runset.allocation import longer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
@@ -56,18 +53,3 @@ def test_like_machines_stand_for_a_system_without_a_result() -> None:
 def test_the_time_between_runs_is_that_of_the_round() -> None:
     assert 3.5 < between_minutes("llama2_70b_lora", "6.0") < 5
     assert between_minutes("llama2_70b_lora", "9.9") > 3 and between_minutes("none", "6.0") == 5
-
-
-@pytest.mark.parametrize(
-    ("limit", "before", "now", "minutes"),
-    [
-        (187, 10, 20, 357),
-        (187, 10, 10, 0),
-        (187, 10, 5, 0),
-        (2055, 10, 20, 4105),
-        (1440, 10, 20, 0),
-    ],
-    ids=["more", "as many", "fewer", "of an earlier bundle", "the site's own"],
-)
-def test_a_longer_job_for_more_runs(limit: int, before: int, now: int, minutes: int) -> None:
-    assert longer(limit, before, now) == minutes

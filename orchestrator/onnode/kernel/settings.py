@@ -372,6 +372,12 @@ class Settings:
         most=999,
         default=1,
     )
+    run_minutes: int = row(
+        "0 if site.time_limit else job_time.each",
+        "Minutes of a run in the job's time limit, which is (runs + 1) times as long; 0: the limit "
+        "is the site's `time_limit`.",
+        default=0,
+    )
     shared_group: str = row(
         'site.shared_group or ""',
         'The group whose members may continue the set ("": only its owner may write there).',
