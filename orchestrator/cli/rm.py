@@ -38,7 +38,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    from orchestrator.runset.trash import check_removable, remove
+    from orchestrator.runset.trash import remove
 
     if bool(args.sets) == args.failed:
         raise UsageError(
@@ -47,10 +47,7 @@ def run(args: Namespace) -> int:
             else "which sets? name them, or --failed",
             hint="orchestrator ls lists the sets",
         )
-    chosen = _failed(args) if args.failed else _named(args)
-    for run_set in chosen:
-        check_removable(run_set, force=args.force)
-    removed = [remove(run_set, force=args.force) for run_set in chosen]
+    removed = remove(_failed(args) if args.failed else _named(args), force=args.force)
     if args.json:
         members = [
             {"set_id": moved.set_id, "set": str(moved.place), "trash": str(moved.trash)}

@@ -18,6 +18,7 @@ from orchestrator.onnode.set.new import give, new_set, new_set_id, show, umask_f
 from orchestrator.render import write_bundle
 from orchestrator.runset.bundle import is_declared
 from orchestrator.runset.find import foreign
+from orchestrator.runset.room import no_room
 from orchestrator.words import quoted
 
 if TYPE_CHECKING:
@@ -198,13 +199,9 @@ def _make(folder: Path, record: SetRecord, place: Path, world: World) -> None:
 
 def unwritable(error: OSError, what: str, log_dir: Path) -> SetError:
     """Return an error with the remedy for its reason."""
+    if full := no_room(error, what, log_dir):
+        return full
     folder = quoted(log_dir)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SetError(
-            f"{what}: {error.strerror}; nothing was created",
-            hint="make room: remove old sets (orchestrator rm); the largest:",
-            fix=Fix(f"df -h {folder}; du -sh {folder}/* | sort -h | tail -5"),
-        )
     if error.errno in (errno.EACCES, errno.EPERM):
         return SetError(
             f"{what}: {error.strerror}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.errors import SetError, UsageError, is_full
+from orchestrator.errors import SetError, UsageError
 from orchestrator.evidence.files import Findings
 from orchestrator.evidence.sets import RunSet
 from orchestrator.onnode.kernel.records import write
@@ -18,6 +18,7 @@ from orchestrator.onnode.set import ledger
 from orchestrator.onnode.set.lease import HeldError
 from orchestrator.onnode.set.new import largest_root
 from orchestrator.runset.bundle import check_bundle
+from orchestrator.runset.room import no_room
 from orchestrator.words import count, quoted
 
 
@@ -62,13 +63,9 @@ def extend(run_set: RunSet, nexp: int, world: World = THIS) -> RunSet:
     except HeldError as held:
         raise SetError(f"{held}", hint="try again in a minute") from held
     except OSError as error:
-        hint = (
-            f"make room: df -h {quoted(root)}; quota -s"
-            if is_full(error)
-            else f"ls -ld {quoted(root)}"
-        )
-        raise SetError(
-            f"{root}: the set cannot be extended: {error.strerror or error}", hint=hint
+        what = f"{root}: the set cannot be extended"
+        raise no_room(error, what, root.parent) or SetError(
+            f"{what}: {error.strerror or error}", hint=f"ls -ld {quoted(root)}"
         ) from error
 
 

@@ -6,7 +6,6 @@ After an intent without an outcome, the next command first looks for the job by 
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +35,7 @@ from orchestrator.runset.allocation import Allocation
 from orchestrator.runset.bundle import lost, put_back, verified_bundle
 from orchestrator.runset.complete import settle_complete_set
 from orchestrator.runset.extend import check_extension, extend, with_extension
+from orchestrator.runset.room import no_room
 from orchestrator.scheduler.job import Job, JobRequest, Scheduler
 from orchestrator.scheduler.kinds import kind_of
 from orchestrator.words import count, quoted
@@ -249,6 +249,7 @@ def _ask(
         raise SetError(
             f"job {job_id} was submitted, but that could not be recorded: {error.message}",
             hint=f"{error.hint}; then: orchestrator status {quoted(run_set.layout.root)}",
+            fix=error.fix,
         ) from error
 
 
@@ -504,12 +505,9 @@ def _record(run_set: RunSet, record: SubmissionRecord, world: World) -> Submissi
             hint=f"orchestrator status {quoted(run_set.layout.root)}",
         ) from error
     except OSError as error:
-        room = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise SetError(
-            f"{path} cannot be written: {error.strerror or error}",
-            hint=f"make room: df -h {quoted(path.parent)}; quota -s"
-            if room
-            else f"ls -ld {quoted(path.parent)}",
+        what = f"{path} cannot be written"
+        raise no_room(error, what, run_set.layout.root.parent) or SetError(
+            f"{what}: {error.strerror or error}", hint=f"ls -ld {quoted(path.parent)}"
         ) from error
 
 

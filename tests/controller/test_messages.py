@@ -190,7 +190,7 @@ def small_disk(log_dir: Path) -> Iterator[None]:
 @pytest.mark.usefixtures("small_disk")
 def test_disk_full(cli: Commands, site: Path, log_dir: Path) -> None:
     assert cli("submit", "local_2x2x8", "builtin", "--site", site).code == ExitCode.SET_STATE
-    assert "No space left on device; nothing was created" in cli.err
+    assert "No space left on device\n" in cli.err
     assert f"df -h {log_dir}" in cli.err
     assert list(log_dir.iterdir()) == []
 

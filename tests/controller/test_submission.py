@@ -323,7 +323,8 @@ def test_a_full_disk_before_the_submission_submits_nothing(run_set: RunSet) -> N
     world.files = FullSubmissions()
     with pytest.raises(SetError, match="1.json cannot be written: No space left") as caught:
         submit(run_set, cluster, world=world)
-    assert "df -h" in caught.value.hint
+    assert "make room" in caught.value.hint and caught.value.fix is not None
+    assert caught.value.fix.command.startswith(f"df -h {run_set.layout.root.parent}; du ")
     assert cluster.submitted == []
 
 

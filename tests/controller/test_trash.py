@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -121,15 +122,33 @@ def test_the_trash_of_another_user_is_left_alone(cli: Commands, sets: Path) -> N
     assert not list((sets / ".trash").iterdir()) and len(list(sets.glob(".trash-*/*"))) == 1
 
 
+def test_sets_moved_before_a_failure_are_named_with_their_way_back(
+    cli: Commands, sets: Path, tmp_path: Path
+) -> None:
+    far = write_set(tmp_path / "far", "far", scheduler="local", job=closed("failed"))
+    for name in (".trash", f".trash-{os.getuid()}"):
+        (far.parent / name).touch()
+    assert cli("rm", "bbbb", "cccc", far).code == ExitCode.SET_STATE
+    assert f"cannot move {far}: File exists" in cli.err
+    assert "-bbbb, S-w-20261121-101500-cccc were moved before; to get back:\n" in cli.err
+    back = cli.err.splitlines()[-1]
+    assert far.is_dir() and listed(cli) == {"aaaa"}
+    subprocess.run(back, shell=True, check=True)
+    assert listed(cli) == {"aaaa", "bbbb", "cccc"}
+
+
 def test_a_running_set_stays(cli: Commands, site: Path) -> None:
     cli("submit", *WHAT, "--nexp", 1, "--env", "BUILTIN_FAULT=hang:run=1", "--site", site, "--json")
     root = outputs.checked(cli.out)["set"]
     until(lambda: bool(cli.json("status", root)["current_run"]))
     first = Path(root) / "submissions/1.json"
     kept = first.read_bytes()
+    other = write_set(Path(root).parent, "other", scheduler="local", job=closed("failed"))
     for _ in range(2):  # with its submission; without, as if started by hand
-        assert cli("rm", root, "--force", "--site", site).code == ExitCode.SET_STATE
+        assert cli("rm", other, root, "--force", "--site", site).code == ExitCode.SET_STATE
         assert "is alive" in cli.err and "orchestrator cancel" in cli.err
+        assert "nothing was moved" in cli.err and other.is_dir()
+        assert not (other / ".controller.lock").exists()
         first.unlink(missing_ok=True)
     first.write_bytes(kept)
     assert cli("cancel", root, "--grace", 5).code == ExitCode.OK, cli.err

@@ -1,0 +1,21 @@
+"""The error of a full log directory."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from orchestrator.errors import Fix, SetError
+from orchestrator.words import quoted
+
+
+def no_room(error: OSError, what: str, log_dir: Path) -> SetError | None:
+    """Return the error if storage or quota are full."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    folder = quoted(log_dir)
+    return SetError(
+        f"{what}: {error.strerror or error}",
+        hint="make room: remove old sets (orchestrator rm); the command below shows the largest",
+        fix=Fix(f"df -h {folder}; du -sh {folder}/* | sort -h | tail -5; quota -s"),
+    )
