@@ -86,6 +86,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     from orchestrator.runset.allocation import Allocation
+    from orchestrator.runset.extend import check_number
     from orchestrator.runset.submit import missing_runs, submit
 
     run_set = own_set(args)
@@ -106,7 +107,8 @@ def run(args: Namespace) -> int:
     }
     for option in (option for option, value in for_slurm.items() if value):
         refuse_without_scheduler(scheduler, option)
-    nexp = max(args.nexp or 0, run_set.record.nexp)
+    check_number(run_set, args.nexp or 0)
+    nexp = args.nexp or run_set.record.nexp
     missing = missing_runs(replace(run_set, record=replace(run_set.record, nexp=nexp)))
     if kind_of(scheduler).allocates:
         allocation.refuse_too_few(run_set.record, run_set.layout, len(missing))

@@ -12,21 +12,22 @@ from orchestrator.onnode.policy.lease import HolderVerdict
 from orchestrator.onnode.set.lease import look
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.evidence.sets import SubmissionRecord
-    from orchestrator.onnode.kernel.layout import Layout
     from orchestrator.scheduler.job import Job
 
 
 def held_by(
-    layout: Layout, viewer: Holder, jobs: Mapping[str, Job], world: World = THIS
+    lock: Path, viewer: Holder, jobs: Mapping[str, Job], world: World = THIS
 ) -> tuple[Holder, HolderVerdict] | None:
-    """Return the holder of the set and its verdict. `jobs` are the scheduler's."""
+    """Return the holder of a set's lock and its verdict, unless it is gone. `jobs` are the
+    scheduler's."""
     try:
-        return look(
-            layout.loop_lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world
-        )
+        held = look(lock, viewer, lambda job: job in jobs and jobs[job].alive, world=world)
     except OSError:
         return None
+    return None if held is None or held[1].gone else held
 
 
 def submitter(asked: SubmissionRecord) -> Holder:

@@ -124,9 +124,14 @@ def _judge_awaited(
 
 def _judge_unsettled(files: SetEvidence, asked: SubmissionRecord) -> tuple[str, str]:
     """Describe a submission without outcome and job, as `resume` would settle it."""
+    from orchestrator.evidence.lease import held_by
+
     text = asked.error or _INTERRUPTED
     if why := _unseen(files, asked):
         return "unknown", f"{text}; a job of it is not shown here: {why}"
+    if held := held_by(files.layout.lock, THIS.holder(), {}):
+        silent = asked.error or "no answer so far"
+        return "unknown", f"{silent}; {held[0]} is submitting it: {held[1].why}"
     if (left_s := appears_within_s(asked)) > 0:
         return (
             "unknown",
@@ -181,13 +186,12 @@ def _held(files: SetEvidence, jobs: dict[str, Job]) -> str:
     """Return why a job that is not shown here may still be running, or ""."""
     from orchestrator.evidence.lease import held_by
 
-    viewer = THIS.holder(cluster=_cluster(files))
-    held = held_by(files.layout, viewer, jobs)
+    held = held_by(files.layout.loop_lock, THIS.holder(cluster=_cluster(files)), jobs)
     if held is None:
         return ""
     holder, verdict = held
     is_another = files.job is not None and holder.job not in ("", files.job.job_id)
-    return "" if verdict.gone or is_another else verdict.why
+    return "" if is_another else verdict.why
 
 
 def _cluster(files: SetEvidence) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.errors import SchedulerUnknown
+from orchestrator.evidence.lease import held_by
 from orchestrator.evidence.sets import RunSet, SetEvidence
 from orchestrator.evidence.state import appears_within_s
 from orchestrator.onnode.kernel.world import THIS, World
@@ -27,19 +28,22 @@ def cancel(
         if job.alive:
             gone[job.id] = scheduler.cancel(job.id, grace_s)
             mark_cancelled(run_set, job.id, world)
-    if (
-        not gone
-        and evidence.awaited
-        and not asked[-1].settled
-        and appears_within_s(asked[-1], world) > 0
-    ):
-        raise SchedulerUnknown(
-            f"set {run_set.name}: its submission got no answer and there is no job of it now",
-            hint="one may still appear; ask again in a minute",
-        )
-    if not gone:
-        refuse_unseen(run_set, known, world.holder(cluster=scheduler.cluster()), world)
-    if not gone and scheduler.runs_here:
+    if gone:
+        return gone
+    viewer = world.holder(cluster=scheduler.cluster())
+    if evidence.awaited and not asked[-1].settled:
+        if held := held_by(run_set.layout.lock, viewer, {}, world):
+            raise SchedulerUnknown(
+                f"set {run_set.name}: a job of it is being submitted by {held[0]}: {held[1].why}",
+                hint="end that process, or ask again when it has ended",
+            )
+        if appears_within_s(asked[-1], world) > 0:
+            raise SchedulerUnknown(
+                f"set {run_set.name}: its submission got no answer and there is no job of it now",
+                hint="one may still appear; ask again in a minute",
+            )
+    refuse_unseen(run_set, known, viewer, world)
+    if scheduler.runs_here:
         return _left_overs(scheduler, [record.job_id for record in asked if record.job_id])
     return gone
 

@@ -27,19 +27,25 @@ def extension(nexp: int) -> ledger.NewRecord:
     return "extend", {"nexp": nexp}
 
 
-def check_extension(run_set: RunSet, nexp: int, world: World = THIS) -> None:
-    """Raise UsageError for fewer runs or too many, SetError if seeds or bundle forbid more."""
-    record, layout = run_set.record, run_set.layout
-    if not nexp or nexp == record.nexp:
-        return
-    if nexp < record.nexp:
+def check_number(run_set: RunSet, nexp: int) -> None:
+    """Raise UsageError for fewer runs or too many. `nexp` 0: as declared."""
+    declared = run_set.record.nexp
+    if 0 < nexp < declared:
         raise UsageError(
-            f"--nexp {nexp}: set {run_set.name} was declared with {count(record.nexp, 'run')}, and "
+            f"--nexp {nexp}: set {run_set.name} was declared with {count(declared, 'run')}, and "
             "a set does not shrink",
             hint="orchestrator submit makes a new set",
         )
     if nexp > MOST_RUNS:
         raise UsageError(f"--nexp {nexp}: a set has at most {MOST_RUNS} runs")
+
+
+def check_extension(run_set: RunSet, nexp: int) -> None:
+    """Raise UsageError as check_number, SetError if seeds or bundle forbid more runs."""
+    check_number(run_set, nexp)
+    record, layout = run_set.record, run_set.layout
+    if not nexp or nexp == record.nexp:
+        return
     if record.root_seed > largest_root(nexp):
         raise SetError(
             f"set {run_set.name} cannot have {nexp} runs: their seeds would pass 2^31 (root seed "

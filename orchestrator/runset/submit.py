@@ -7,13 +7,20 @@ After an intent without an outcome, the next command first looks for the job by 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.errors import Fix, SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
+from orchestrator.errors import (
+    Fix,
+    OrchestratorError,
+    SchedulerBusy,
+    SchedulerError,
+    SchedulerUnknown,
+    SetError,
+)
 from orchestrator.evidence.lease import held_by, submitter
 from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord, began_after
 from orchestrator.evidence.state import NEVER, appears_within_s
@@ -141,7 +148,7 @@ def submit(
             remove_unfinished(run_set.layout, world)
         run_set = _restore(run_set, world)
         missing = put_back(run_set, note, world)
-        check_extension(run_set, nexp, world)
+        check_extension(run_set, nexp)
         if nexp <= run_set.record.nexp and not missing_runs(run_set):
             if missing:
                 note(f"note: {lost(run_set, missing)}")
@@ -156,26 +163,30 @@ def submit(
         if live is not None:
             raise _already(run_set, live)
         program = verified_bundle(run_set, edited=edited, nexp=nexp, world=world)
+        grows = nexp > run_set.record.nexp
+        wanted = replace(run_set.record, nexp=nexp) if grows else run_set.record
+        request = request_for(replace(run_set, record=wanted), None, allocation, program)
         lock.confirm()
-        if nexp > run_set.record.nexp:
+        if grows:
             run_set = extend(run_set, nexp, world)
-        request = request_for(run_set, allocation=allocation, program=program)
-        record = SubmissionRecord(
-            number=_next_number(run_set.layout, world),
-            job_name=request.job_name,
-            requested_ms=world.wall_ms(),
-            state="intended",
-            argv=scheduler.command(request),
-            by=_signature(me),
-            ledger=_ledger_head(run_set, world),
-        )
-        _record(run_set, record, world)
         try:
-            lock.confirm()
-        except SetError:
-            _withdraw(run_set, record, world)
+            record = SubmissionRecord(
+                number=_next_number(run_set.layout, world),
+                job_name=request.job_name,
+                requested_ms=world.wall_ms(),
+                state="intended",
+                argv=scheduler.command(request),
+                by=_signature(me),
+                ledger=_ledger_head(run_set, world),
+            )
+            _record(run_set, record, world)
+            return _ask(run_set, scheduler, request, record, lock, BUSY_AGAIN_S, world)
+        except OrchestratorError as error:
+            if grows:
+                resume = f"orchestrator resume {quoted(run_set.layout.root)}"
+                runs = count(nexp, "run")
+                error.advise(f"the set has {runs} all the same, and does not shrink: {resume}")
             raise
-        return _ask(run_set, scheduler, request, record, world)
 
 
 def _ledger_head(run_set: RunSet, world: World) -> str:
@@ -226,10 +237,14 @@ def _ask(
     scheduler: Scheduler,
     request: JobRequest,
     record: SubmissionRecord,
+    lock: Lock,
+    pauses: Sequence[float],
     world: World,
 ) -> SubmissionRecord:
+    """Ask the scheduler; again after `pauses` while it is busy and the set is still locked."""
+    _confirm(run_set, record, lock, world)
     try:
-        job_id = _submit(scheduler, request, world)
+        job_id = scheduler.submit(request)
     except SchedulerUnknown as error:
         job = _look_for(run_set, scheduler, record, (0.0, *LOOK_AGAIN_S), world)
         if job is None:
@@ -237,6 +252,9 @@ def _ask(
             raise _unknown(run_set, error, error.message) from error
         job_id = job.id
     except SchedulerError as error:
+        if pauses and isinstance(error, SchedulerBusy):
+            record = _wait(run_set, record, error, pauses[0], lock, world)
+            return _ask(run_set, scheduler, request, record, lock, pauses[1:], world)
         # The site's plug-in or wrapper can fail after the job was made.
         job = _look_for(run_set, scheduler, record, (0.0,), world)
         if job is None:
@@ -244,7 +262,8 @@ def _ask(
             raise
         job_id = job.id
     try:
-        return _record(run_set, replace(record, state="submitted", job_id=job_id), world)
+        outcome = replace(record, state="submitted", job_id=job_id, error="")
+        return _record(run_set, outcome, world)
     except SetError as error:
         raise SetError(
             f"job {job_id} was submitted, but that could not be recorded: {error.message}",
@@ -253,15 +272,29 @@ def _ask(
         ) from error
 
 
-def _submit(scheduler: Scheduler, request: JobRequest, world: World) -> str:
-    for pause_s in BUSY_AGAIN_S:
-        try:
-            return scheduler.submit(request)
-        except SchedulerBusy:
-            world.pause(
-                pause_s * (0.8 + 0.4 * int(world.token(4), 16) / 2**32)
-            )  # not all controllers at once
-    return scheduler.submit(request)
+def _wait(
+    run_set: RunSet,
+    record: SubmissionRecord,
+    error: SchedulerError,
+    pause_s: float,
+    lock: Lock,
+    world: World,
+) -> SubmissionRecord:
+    """Wait until the next request, and record its time: its job may appear so much later."""
+    # Not all controllers at once.
+    world.pause(pause_s * (0.8 + 0.4 * int(world.token(4), 16) / 2**32))
+    _confirm(run_set, record, lock, world)
+    later = replace(record, state="unknown", error=error.message, requested_ms=world.wall_ms())
+    return _record(run_set, later, world)
+
+
+def _confirm(run_set: RunSet, record: SubmissionRecord, lock: Lock, world: World) -> None:
+    """Raise SetError, the submission withdrawn, if another process has taken the set."""
+    try:
+        lock.confirm()
+    except SetError:
+        _withdraw(run_set, record, world)
+        raise
 
 
 def settle(run_set: RunSet, scheduler: Scheduler, world: World = THIS) -> Job | None:
@@ -319,7 +352,7 @@ def refuse_unseen(
     """Raise SchedulerUnknown if a job missing in `jobs` may be alive: it holds the set, or belongs
     to another cluster or user."""
     evidence = SetEvidence(run_set.layout.root)
-    if (held := held_by(run_set.layout, viewer, jobs, world)) is not None and not held[1].gone:
+    if held := held_by(run_set.layout.loop_lock, viewer, jobs, world):
         holder, verdict = held
         again = (
             f"ask again in {verdict.wait_s:.0f} s"

@@ -16,13 +16,15 @@ import pytest
 from controller_parts import Cluster, Hasty, write_set
 from until import LIMIT_S, make_older, now_ms
 
-from orchestrator.errors import SchedulerError, SchedulerUnknown, SetError
-from orchestrator.evidence.sets import RunSet, SubmissionRecord, open_set
+from orchestrator.errors import SchedulerBusy, SchedulerError, SchedulerUnknown, SetError
+from orchestrator.evidence.sets import RunSet, SetEvidence, SubmissionRecord, open_set
+from orchestrator.evidence.state import appears_within_s, judge
 from orchestrator.onnode.kernel.files import Files, PathLike
 from orchestrator.onnode.kernel.records import JobRecord, read, write
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import read as read_lease
+from orchestrator.runset.cancel import cancel
 from orchestrator.runset.submit import (
     ENDING_AGAIN_S,
     WITHDRAWN,
@@ -274,6 +276,62 @@ def test_who_lost_the_lock_does_not_submit(run_set: RunSet) -> None:
             lock.confirm()
     result = read_lease(run_set.layout.lock)
     assert result is not None and result[0] == thief  # not ours to remove
+
+
+class Busy(Cluster):
+    """A scheduler that takes nothing now; `meanwhile` happens while it is asked."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__(accepts=False, answer=SchedulerBusy)
+        self.meanwhile = meanwhile
+
+    def submit(self, request: JobRequest) -> str:
+        self.meanwhile()
+        return super().submit(request)
+
+
+def test_who_lost_the_lock_does_not_ask_a_busy_scheduler_again(run_set: RunSet) -> None:
+    other = json.dumps(asdict(replace(THIS.holder(), host="elsewhere")))
+    busy = Busy(lambda: run_set.layout.lock.write_text(other))
+    with pytest.raises(SetError, match="process .* on elsewhere"):
+        submit(run_set, busy, world=Hasty())
+    assert len(busy.submitted) == 1
+    [record] = submissions(run_set.layout)
+    assert (record.state, record.error) == ("refused", WITHDRAWN)
+
+
+def test_a_job_may_appear_as_long_after_the_last_request_as_after_the_first(
+    run_set: RunSet,
+) -> None:
+    """A killed controller's sbatch lives on."""
+
+    class Killed(Exception):
+        pass
+
+    def meanwhile() -> None:
+        asked = submissions(run_set.layout)[-1]
+        assert appears_within_s(asked) > APPEARS_WITHIN_S - 60
+        old(run_set)
+        if len(busy.submitted) == 2:
+            raise Killed
+
+    busy = Busy(meanwhile)
+    with pytest.raises(Killed):
+        submit(run_set, busy, world=Hasty())
+    assert len(busy.submitted) == 2
+
+
+def test_cancel_waits_for_a_live_controller(run_set: RunSet) -> None:
+    """It may ask a busy scheduler again, however long ago it began."""
+    cluster = Cluster()
+    asked = SubmissionRecord(number=1, job_name=run_set.record.job_name, state="intended")
+    write(asked, run_set.layout.submission(1))
+    with controller_lock(run_set.layout.lock):
+        with pytest.raises(SchedulerUnknown, match="is being submitted by process"):
+            cancel(run_set, cluster, 0)
+        state, reason, _ = judge(SetEvidence(run_set.layout.root), {})
+        assert state == "unknown" and "is submitting it" in reason
+    assert cancel(run_set, cluster, 0) == {}
 
 
 def test_all_done_is_refused(tmp_path: Path) -> None:

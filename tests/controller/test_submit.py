@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from controller_parts import Commands, write_set
+from controller_parts import FORGOTTEN, Commands, write_set
 from sites import write_site
 from until import now_ms, until
 
@@ -21,6 +21,7 @@ from orchestrator.container.image import Image
 from orchestrator.container.image_nodes import keep
 from orchestrator.container.store import StoredImage, tar_name
 from orchestrator.errors import ExitCode, SchedulerUnknown
+from orchestrator.evidence.sets import open_set
 from orchestrator.onnode.kernel.records import JobRecord, SetRecord, read, write
 from orchestrator.scheduler import advice
 from orchestrator.scheduler.command import ask, last_lines
@@ -108,6 +109,24 @@ def test_a_refused_set_is_gone(slurm: Fake, cli: Commands, sets: Path) -> None:
     assert "correct `account` in the site file, then submit again" in cli.err
     assert cli.err.splitlines()[-1] == f"  {advice.ACCOUNTS}", "as `explain` of a refused set"
     assert list(sets.iterdir()) == []
+
+
+def test_a_refused_job_of_more_runs_says_that_the_set_has_them(
+    slurm: Fake, cli: Commands, sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = write_site(tmp_path / "slurm.yaml", sets, scheduler="slurm", nodelist=["n1"])
+    slurm("scontrol", FORGOTTEN)
+    assert cli("submit", *WHAT, "--site", site).code == 0, cli.err
+    [root] = sets.iterdir()
+    # What this command refuses itself, it refuses before.
+    assert cli("resume", root, "--nexp", "5", "--exclude", "n1").code == ExitCode.BAD_INPUT
+    assert "every node of the nodelist" in cli.err and open_set(root).record.nexp == 3
+    slurm("sbatch", REFUSED)
+    assert cli("resume", root, "--nexp", "5", "--sbatch=--account=acme").code == ExitCode.SCHEDULER
+    command = f"orchestrator resume {root}"
+    assert f"the set has 5 runs all the same, and does not shrink: {command}\n" in cli.err
+    slurm("sbatch", "echo 18")
+    assert cli(*command.split()[1:]).code == 0 and "5 of 5 runs left" in cli.out
 
 
 def test_a_set_of_an_earlier_submit_stays_when_it_is_refused(

@@ -595,13 +595,13 @@ DEFECTS = [
             Edit(SUBMISSIONS, ', new=submission.state == "intended")', ")"),
             Edit(
                 SUBMIT,
-                "        lock.confirm()\n        if nexp > run_set.record.nexp:\n",
-                "        if nexp > run_set.record.nexp:\n",
+                "        lock.confirm()\n        if grows:\n",
+                "        if grows:\n",
             ),
             Edit(
                 SUBMIT,
-                "        except SetError:\n            _withdraw(run_set, record, world)\n            raise\n",
-                "        except SetError:\n            raise\n",
+                "    except SetError:\n        _withdraw(run_set, record, world)\n        raise\n",
+                "    except SetError:\n        raise\n",
             ),
         ),
         why_not="rare: of 128,000 sets one showed it: a resume must stand still at a few of its steps until the set has ended",
@@ -613,11 +613,14 @@ DEFECTS = [
         "f1f2d95",
         CANCEL,
         (
-            "        and evidence.awaited\n"
-            "        and not asked[-1].settled\n"
-            "        and appears_within_s(asked[-1], world) > 0\n"
+            "    if evidence.awaited and not asked[-1].settled:\n"
+            "        if held := held_by(run_set.layout.lock, viewer, {}, world):\n"
         ),
-        ("        and asked\n        and not asked[-1].settled\n"),
+        (
+            "    if asked and not asked[-1].settled:\n"
+            '        raise SchedulerUnknown("a job may still appear")\n'
+            "        if held := held_by(run_set.layout.lock, viewer, {}, world):\n"
+        ),
         likely=("next resume is killed at its step",),
     ),
     one(
