@@ -101,9 +101,8 @@ class Source:
 
     def result(self, number: int) -> str:
         """Return the path of a run's result, "" if missing. An unusable file refuses the score."""
-        folder = self.walk.run(number)
-        paths = (f"{folder}/result_{number}.txt{end}" for end in ("", ".gz"))
-        return next(filter(self._results.has_file, paths), "")
+        path = f"{self.walk.run(number)}/result_{number}.txt"
+        return path if self._results.has_file(path) else ""
 
     @property
     def is_set(self) -> bool:

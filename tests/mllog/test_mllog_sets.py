@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ def test_failed_attempts_are_listed_and_not_scored(
     assert (
         "infrastructure: run 3, attempt 1: node n2 is gone (not scored)" in capsys.readouterr().out
     )
+
+
+def test_a_compressed_result_does_not_count(logs: list[bytes], tmp_path: Path) -> None:
+    """No job writes one, and the ledger has none."""
+    folder = make_set(tmp_path / "set", logs[:9], 10)
+    (folder / "runs/10/result_10.txt.gz").write_bytes(gzip.compress(logs[9]))
+    score = score_dir(str(folder))
+    assert score.pending == [10] and len(score.runs) == 9 and not score.valid
 
 
 def test_a_result_of_a_lost_run_does_not_count(logs: list[bytes], tmp_path: Path) -> None:
