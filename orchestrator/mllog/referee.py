@@ -112,6 +112,7 @@ def score_runs(
         ),
         unscored=list(source.unscored) if source else [],
         pending=list(source.pending) if source else [],
+        awaited=list(source.awaited) if source else [],
         own=own_rules,
         rehearsed=any(run.rehearsed for run in runs) or (source is not None and source.rehearsed),
     )
@@ -185,6 +186,15 @@ def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
         *_of_the_runs(score),
         *(_of_the_tests(score) if score.division != "open" else []),
     ]
+
+
+def still_to_come(score: Score) -> list[str]:
+    """Return the reason against a score without all declared runs: a set does not end early because
+    its score is good."""
+    if not score.awaited or len(score.runs) < score.runs_required:
+        return []
+    more = count(len(score.awaited), "more run")
+    return [f"{more} of this set still to come: a score needs all declared runs"]
 
 
 def _of_the_set(score: Score, round_rules: Rules | OwnRules) -> list[str]:
@@ -262,8 +272,6 @@ def _notes(score: Score) -> list[str]:
         notes.append("open division: the seed check and the RCP test do not apply")
     if score.stand_in:
         notes.append(STAND_IN)
-    if score.pending and len(score.runs) >= score.runs_required:
-        notes.append(f"{count(len(score.pending), 'more run')} of this set still to come")
     for run in score.runs:
         if run.minutes is not None and run.minutes <= 0 and not score.own:
             notes.append(

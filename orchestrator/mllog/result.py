@@ -92,6 +92,8 @@ class Score(Frozen):
     """Attempts ended by the infrastructure."""
     pending: list[int]
     """Runs of a set folder without a result so far."""
+    awaited: list[int]
+    """Those with attempts left."""
     rcp: RcpResult | None = None
     """None if the RCP test does not apply."""
     own: OwnRules | None = None
@@ -199,7 +201,7 @@ class Score(Frozen):
                 else "valid score"
             )
             return f"{what}: {train_time(self.minutes)}"
-        unfinished = self.forecast is not None and self.forecast.get("can_become_valid")
+        unfinished = self.forecast.get("can_become_valid") if self.forecast else self.awaited
         what = "no valid score yet" if unfinished else "no valid score"
         return f"{what} by the workload's own rules" if self.own else what
 

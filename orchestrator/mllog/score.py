@@ -13,7 +13,7 @@ from orchestrator.errors import InputError
 from orchestrator.mllog.compliance import LogFinding
 from orchestrator.mllog.own import OwnRules
 from orchestrator.mllog.reader import Log, read_log
-from orchestrator.mllog.referee import score_run, score_runs
+from orchestrator.mllog.referee import score_run, score_runs, still_to_come
 from orchestrator.mllog.result import RunScore, Score
 from orchestrator.mllog.rounds import chosen_round, guess_round
 from orchestrator.mllog.rules import Rules, rules
@@ -51,7 +51,8 @@ def score_dir(
     )
     score = _with_outlook(score, round_rules, window or source.is_set, minutes_left)
     return score.replace(
-        reasons=(*score.reasons, *source.refused), notes=(*score.notes, *source.remarks)
+        reasons=(*score.reasons, *still_to_come(score), *source.refused),
+        notes=(*score.notes, *source.remarks),
     )
 
 

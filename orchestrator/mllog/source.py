@@ -61,6 +61,7 @@ class Source:
     __slots__ = (
         "_results",
         "_workload",
+        "awaited",
         "described",
         "directory",
         "edits",
@@ -81,6 +82,8 @@ class Source:
         """Attempts that failed because of the infrastructure."""
         self.pending: list[int] = []
         """Runs of a set folder without a result so far."""
+        self.awaited: list[int] = []
+        """Those with attempts left."""
         self.refused: list[str] = []
         """Why no score can be valid, whatever the logs contain."""
         self.edits: dict[int, dict[str, str]] = {}
@@ -282,19 +285,28 @@ def _add_run(source: Source, number: int) -> None:
     state = source.walk.json(f"{source.walk.run(number)}/state.json")
     lost = state.get("outcome") in LOST
     path = source.result(number)
+    failed, done = _attempts(source, number)
+    source.unscored += failed
     if path and not lost:
         seed = state.get("seed")
         known = isinstance(seed, int) and seed > 0
         source.files.append(RunFile(path, os.path.basename(path), number, seed if known else None))
     else:
         source.pending.append(number)
-    failed, done = _attempts(source, number)
-    source.unscored += failed
+        if not _is_given_up(source, failed):
+            source.awaited.append(number)
     if len(done) > 1:
         source.refused.append(
             f"run {number} has results of attempts {', '.join(map(str, done))}: which one counts "
             "must not be chosen"
         )
+
+
+def _is_given_up(source: Source, lost: list[dict[str, Any]]) -> bool:
+    """Return whether a run without a result has used up its attempts. Ended jobs use up none."""
+    most = source.described.get("max_attempts")
+    died = sum(attempt["outcome"] == "infrastructure" for attempt in lost)
+    return isinstance(most, int) and 0 < most <= died
 
 
 def _attempts(source: Source, number: int) -> tuple[list[dict[str, Any]], list[int]]:

@@ -66,7 +66,8 @@ class Chosen:
     def way_to_more_runs(self) -> str:
         """Return the command for missing runs, or ""."""
         required, declared = self.score.runs_required, self.source.described.get("nexp")
-        if not isinstance(declared, int) or len(self.score.runs) >= required:
+        has_enough = len(self.score.runs) >= required and not self.score.awaited
+        if not isinstance(declared, int) or has_enough:
             return ""
         command = f"orchestrator resume {quoted(self.root)}"
         return f"{command} --nexp {required}" if declared < required else command
@@ -82,6 +83,8 @@ class Chosen:
             "rule": "exactly the required number of consecutive runs in launch order (run_start); "
             "of more runs, "
             "the window whose score is the median of all windows",
+            "nexp": self.source.described.get("nexp"),
+            "pending": score.pending,
             "runs_on_record": len(score.runs),
             "runs_used": len(self.runs),
             "runs": [

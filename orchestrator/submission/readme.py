@@ -66,13 +66,17 @@ def _run(chosen: Chosen, scripts: Sequence[str]) -> str:
 
 def _rule(chosen: Chosen) -> str:
     score, used = chosen.score, len(chosen.runs)
+    lost = len(score.pending)
+    why = "the infrastructure ended all their attempts"
+    more = f" {count(lost, 'more run')} declared, without a result: {why}." if lost else ""
     if score.window:
         return (
             f"{len(score.runs)} consecutive runs were made, {used} are required. This package "
             f"contains the window of {used} runs, consecutive in launch order, whose score is the "
-            "median of all windows. All runs are listed."
+            f"median of all windows. All runs are listed.{more}"
         )
-    return f"Exactly the {used} required runs were made; all of them are here, in launch order."
+    made = "have a result" if lost else "were made"
+    return f"Exactly the {used} required runs {made}; all of them are here, in launch order.{more}"
 
 
 def _table(chosen: Chosen) -> str:

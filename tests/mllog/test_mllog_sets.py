@@ -128,6 +128,28 @@ def test_a_set_without_any_result_yet(logs: list[bytes], tmp_path: Path) -> None
     assert score.to_json()["rcp"] is None and score.verdict.startswith("no valid score yet")
 
 
+@pytest.mark.parametrize("done", [10, 11])
+def test_a_set_needs_all_declared_runs(
+    done: int, logs: list[bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = (
+        logs[4].replace(b'"time_ms": 17', b'"time_ms": 18').replace(b'"lineno": ', b'"lineno": 9')
+    )
+    folder = make_set(tmp_path / "set", [*logs, more][:done], 12, max_attempts=2)
+    score = score_dir(str(folder))
+    assert score.minutes is None and score.awaited == list(range(done + 1, 13))
+    assert main(["score", str(folder)]) == 1
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith(f"no valid score yet: {12 - done} more run")
+    for attempt, outcome in ((1, "infrastructure"), (2, "interrupted"), (3, "infrastructure")):
+        assert not score_dir(str(folder)).valid
+        for run in score.awaited:
+            failed = {"run": run, "state": "failed", "outcome": outcome}
+            state(folder / f"runs/{run}/attempt_{attempt}", attempt=attempt, **failed)
+    score = score_dir(str(folder))
+    assert score.valid and score.awaited == [] and score.pending == list(range(done + 1, 13))
+
+
 def test_a_set_with_more_runs_is_scored_by_its_median_window(
     logs: list[bytes], tmp_path: Path
 ) -> None:

@@ -144,6 +144,22 @@ def test_nine_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[st
         assert "--system-json" in told and told.endswith(f"hint: orchestrator resume {made}{more}")
 
 
+def test_a_set_that_ended_before_its_declared_runs_is_refused(tmp_path: Path) -> None:
+    root = sets.make_set(tmp_path, sets.logs(sets.MI355X), nexp=11)
+    told = refused(root)
+    assert "1 more run of this set still to come" in told
+    assert told.endswith(f"hint: orchestrator resume {root}")
+    for attempt in (1, 2, 3):
+        assert "still to come" in refused(root)
+        sets._attempt(root, 11, attempt, ("node-a",), 1, 2, "infrastructure", "the node died", 1)
+    # The node's fault is not the submitter's choice.
+    made = make_package([str(root)], Options(submitter="AMD", framework="PyTorch"))
+    record = json.loads(made.files[f"{CODE}/runs.json"])
+    assert (record["nexp"], record["pending"], record["runs_used"]) == (11, [11], 10)
+    text = made.files[f"{CODE}/README.md"].decode()
+    assert "10 required runs have a result" in text and "1 more run declared, without a" in text
+
+
 def test_a_repeated_seed_is_refused(tmp_path: Path) -> None:
     contents = sets.logs(sets.MI355X)
     seed = re.search(rb'"key": "seed", "value": \d+', contents[0])[0]  # type: ignore[index]
