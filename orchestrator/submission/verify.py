@@ -76,11 +76,8 @@ def check_command(directory: Path, ruleset: str) -> str:
 
 
 def _run(argv: list[str], stand: Path, limit_s: float) -> str:
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("PYTHONPATH", "PYTHONSTARTUP")
-    }
+    # The child finds what `installed_version` finds, also in relative folders.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
     try:
         answer = subprocess.run(
             argv,

@@ -454,6 +454,25 @@ def test_the_checker_is_missing_or_hangs(
     assert "give --system NAME" in text and "pip install" not in text, "refusals come first"
 
 
+def test_the_checker_is_the_package_that_was_found(
+    whole_set: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a folder of PYTHONPATH, and relative to the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("found")
+    about = tmp_path / "found/mlperf_logging-9.9.dist-info/METADATA"
+    main_file = tmp_path / "found/mlperf_logging/package_checker/__main__.py"
+    for path in (about, main_file):
+        path.parent.mkdir(parents=True)
+    about.write_text("Metadata-Version: 2.1\nName: mlperf-logging\nVersion: 9.9\n")
+    (main_file.parent.parent / "__init__.py").touch()
+    (main_file.parent / "__init__.py").touch()
+    main_file.write_text("print('PACKAGE CHECKER FOUND NO ERRORS, says this one')\n")
+    made = make_package([str(whole_set)], Options(submitter="AMD", framework="PyTorch"))
+    word = verify(made.files, made.ruleset, made.benchmarks)
+    assert (word.version, word.passed) == ("9.9", True) and "says this one" in word.output
+
+
 def test_a_written_package_is_checked_again_with_the_printed_command(
     whole_set: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
