@@ -160,6 +160,8 @@ _QUANTILES = (
 def _draw(score: Score, good: list[RunScore], failed: int, missing: int) -> dict[str, Any]:
     from random import Random  # not for a set that can no longer become valid
 
+    if not all(positive(run.minutes) for run in good):
+        return {}
     urn, chance = _Urn(score, good), Random(len(score.runs))
     if len(good) == 1 and urn.table is None:
         return {}  # a single run shows no spread, and no reference point does

@@ -41,13 +41,14 @@ class Trimmed(Frozen):
         """
         if not self.mean > 0:
             raise ValueError(f"a mean of {self.mean} has no logarithm")
-        reach = math.exp(
-            min(
-                700.0,
-                quantile(0.5 + confidence / 2, self.kept - 1) * math.sqrt(self.error2) / self.mean,
-            )
-        )
-        return self.mean / reach, self.mean * reach
+        relative = math.sqrt(self.error2) / self.mean
+        return _around(self.mean, quantile(0.5 + confidence / 2, self.kept - 1) * relative)
+
+
+def _around(middle: float, spread: float) -> tuple[float, float]:
+    """Return `middle` with `spread` on each side of its logarithm."""
+    reach = math.exp(min(700.0, spread))  # more is no float
+    return middle / reach, middle * reach
 
 
 def trimmed(values: Sequence[float], failed: int = 0, dropped: int = 1) -> Trimmed | None:
@@ -109,9 +110,7 @@ def interval(a: Trimmed, b: Trimmed, confidence: float = 0.95) -> Interval | Non
     t = quantile(0.5 + confidence / 2, degrees)
     log = math.log(ratio)
     p = 2 * (1 - cdf(abs(log) / relative, degrees))
-    return Interval(
-        ratio, ratio * math.exp(-t * relative), ratio * math.exp(t * relative), p, degrees
-    )
+    return Interval(ratio, *_around(ratio, t * relative), p, degrees)
 
 
 def runs_to_settle(a: Trimmed, b: Trimmed, near: float, *, both: bool) -> int | None:

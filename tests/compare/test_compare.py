@@ -87,6 +87,12 @@ def test_means_whose_squares_no_float_holds_have_an_interval(size: float) -> Non
     assert interval(mean, mean) == Interval(1.0, 1.0, 1.0, 1.0, float("inf"))  # type: ignore[arg-type]
 
 
+def test_a_spread_beyond_every_float_has_an_interval() -> None:
+    wide = trimmed([-5, -5, 5.001, 5.001])
+    found = interval(wide, wide)  # type: ignore[arg-type]
+    assert found is not None and found.low < 1e-300 and found.high > 1e300
+
+
 def test_verdict_without_an_interval() -> None:
     assert (
         verdict(1.001, None) == "near_unknown"

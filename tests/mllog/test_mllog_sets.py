@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,14 @@ def test_an_unfinished_set_gets_the_forecast(
 
 @pytest.mark.parametrize("text", ["inf", "nan", "1e400", "-3", "soon"])
 def test_the_time_left_is_a_number(
+def test_runs_without_a_time_have_no_draws(logs: list[bytes], tmp_path: Path) -> None:
+    still = [re.sub(rb'"time_ms": [0-9]+', b'"time_ms": 1755000000000', log) for log in logs[:2]]
+    still = [re.sub(rb'"samples_count": [0-9]+', b'"samples_count": 0', log) for log in still]
+    score = score_dir(str(make_set(tmp_path / "set", still, 10)))
+    assert score.forecast and [run.minutes for run in score.runs] == [0, 0] and score.compliant
+    assert "valid_chance" not in score.forecast and score.forecast["minutes_needed"] == 0
+
+
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
