@@ -72,6 +72,9 @@ def guess_round(benchmark: Any, starts: list[float]) -> tuple[str, str]:
             break
     if isinstance(benchmark, str) and benchmark not in rules(round_).benchmarks:
         having = [name for name in ROUNDS if benchmark in rules(name).benchmarks]
+        # A later round's rules may ask for keys that such a log lacks.
+        if later := [name for name in having if ROUNDS.index(name) > ROUNDS.index(round_)]:
+            return later[0], f"the oldest after {round_} that has {benchmark}"
         if having:
             return having[-1], f"the newest that has {benchmark}"
     return round_, why

@@ -9,6 +9,7 @@ import math
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import outputs
@@ -19,6 +20,7 @@ from orchestrator.errors import InputError
 from orchestrator.mllog import slowness
 from orchestrator.mllog.forecast import _fit, forecast
 from orchestrator.mllog.reader import read_log
+from orchestrator.mllog.rounds import guess_round
 from orchestrator.mllog.rules import rules
 from orchestrator.mllog.score import RunScore, read_logs, score_dir, score_run, score_runs
 from orchestrator.mllog.source import find_source
@@ -93,6 +95,23 @@ def test_compressed_logs_read_the_same_and_the_round_is_guessed(
     assert packed.ruleset == entry["ruleset"]
     assert packed.minutes == plain.minutes
     assert [run.samples for run in packed.runs] == [run.samples for run in plain.runs]
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "day", "round_"),
+    [
+        ("llama2_70b_lora", "2025-05-01", "5.0.0"),
+        ("llama31_8b", "2025-05-01", "5.1.0"),
+        ("flux1", "2025-11-01", "5.1.0"),
+        ("gpt_oss_20b", "2025-11-01", "6.0.0"),
+        ("dlrmv4", "2026-05-01", "6.1.0"),
+        ("bert", "2026-05-01", "5.0.0"),
+        ("tiny_gpt", "2026-05-01", "6.0.0"),
+    ],
+)
+def test_the_guessed_round_has_the_benchmark(benchmark: str, day: str, round_: str) -> None:
+    start = datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() * 1000
+    assert guess_round(benchmark, [start])[0] == round_
 
 
 @pytest.mark.parametrize("entry", SETS[:2], ids=lambda entry: entry["path"])
