@@ -73,7 +73,7 @@ def _dead(score: Score, failed: int) -> list[str]:
         reasons.append(f"mlperf-logging cannot read {', '.join(unreadable)}")
     if score.rcp and score.rcp.refused and score.runs:
         reasons.append(score.rcp.message)
-    if score.division != "open" and not score.seeds_ok:
+    if not score.seeds_ok:
         reasons.append("the seed check fails")
     return reasons
 

@@ -92,22 +92,21 @@ def score_runs(
     good = [run.minutes for run in runs if run.good and run.minutes is not None]
     own_rules = round_rules if isinstance(round_rules, OwnRules) else None
     dropped = 1 if own_rules else dropped_per_side(benchmark)
+    is_open = bool(runs) and all(run.division == "open" for run in runs)
     score = Score(
         directory=directory,
         runs=mark_uses(runs, dropped),
         ruleset=round_rules.ruleset,
         ruleset_from=ruleset_from,
         benchmark=benchmark,
-        division=""
-        if own_rules
-        else "open"
-        if runs and all(run.division == "open" for run in runs)
-        else "closed",
+        division="" if own_rules else "open" if is_open else "closed",
         runs_required=_runs_required(benchmark, len(runs), round_rules, described),
         olympic_mean=olympic_mean(good, len(runs) - len(good), dropped),
         seed_findings=tuple(
             check_own_seeds([(run.file, run.seed) for run in runs])
             if own_rules
+            else ()
+            if is_open
             else check_seeds([run.seeds for run in runs])
         ),
         unscored=list(source.unscored) if source else [],
@@ -184,7 +183,7 @@ def reasons(score: Score, round_rules: Rules | OwnRules) -> list[str]:
     return [
         *_of_the_set(score, round_rules),
         *_of_the_runs(score),
-        *(_of_the_tests(score) if score.division != "open" else []),
+        *_of_the_tests(score),
     ]
 
 

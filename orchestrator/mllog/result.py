@@ -88,6 +88,7 @@ class Score(Frozen):
     runs_required: int
     olympic_mean: float | None
     seed_findings: tuple[LogFinding, ...]
+    """Empty in the open division: its seeds are not checked."""
     unscored: list[dict[str, Any]]
     """Attempts ended by the infrastructure."""
     pending: list[int]

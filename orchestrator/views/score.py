@@ -62,7 +62,7 @@ def score_facts(score: Score, unit: Unit) -> list[tuple[str, str]]:
         ("olympic mean", unit.full(score.olympic_mean)),
         ("normalisation factor", MISSING if score.factor is None else f"{score.factor:.6f}"),
         ("RCP test", result.verdict if result else "does not apply"),
-        ("seeds", "all different" if score.seeds_ok else "check fails"),
+        ("seeds", _seeds(score, "all different", "check fails", "does not apply")),
     ]
     mean = result.shown_mean if result else None
     if result and result.point and mean is not None:
@@ -161,11 +161,15 @@ def _findings(score: Score) -> list[str]:
     return shown
 
 
+def _seeds(score: Score, good: str, bad: str, unchecked: str) -> str:
+    return unchecked if score.division == "open" else good if score.seeds_ok else bad
+
+
 def check_text(score: Score) -> str:
     """Return a set's findings, one per line."""
     findings = score.findings
     bad = sum(not run.compliant for run in score.runs)
-    seeds = "seeds ok" if score.seeds_ok else "seed check fails"
+    seeds = _seeds(score, "seeds ok", "seed check fails", "no seed check")
     rules = "the workload's own rules, not MLPerf's" if score.own else f"round {score.ruleset}"
     what = f"{score.directory}: {benchmark_text(score)}, {rules}"
     differing = f", {count(len(score.differences), 'differing value')}" if score.differences else ""

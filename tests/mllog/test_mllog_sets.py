@@ -13,6 +13,8 @@ import pytest
 from orchestrator.cli import main
 from orchestrator.errors import InputError
 from orchestrator.mllog.score import score_dir
+from orchestrator.views.figures import unit_of_runs
+from orchestrator.views.score import score_facts
 
 MI355X = "v5.1/AMD/MI355X_EPYC_9575F_pytorch/llama2_70b_lora"
 
@@ -114,8 +116,6 @@ def test_an_unfinished_set_gets_the_forecast(
     assert text.splitlines()[0].startswith("no valid score yet: 4 of 10 runs finished")
 
 
-@pytest.mark.parametrize("text", ["inf", "nan", "1e400", "-3", "soon"])
-def test_the_time_left_is_a_number(
 def test_runs_without_a_time_have_no_draws(logs: list[bytes], tmp_path: Path) -> None:
     still = [re.sub(rb'"time_ms": [0-9]+', b'"time_ms": 1755000000000', log) for log in logs[:2]]
     still = [re.sub(rb'"samples_count": [0-9]+', b'"samples_count": 0', log) for log in still]
@@ -124,6 +124,8 @@ def test_runs_without_a_time_have_no_draws(logs: list[bytes], tmp_path: Path) ->
     assert "valid_chance" not in score.forecast and score.forecast["minutes_needed"] == 0
 
 
+@pytest.mark.parametrize("text", ["inf", "nan", "1e400", "-3", "soon"])
+def test_the_time_left_is_a_number(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
@@ -185,7 +187,7 @@ def test_a_broken_set_json_is_said(tmp_path: Path) -> None:
 
 
 def test_the_open_division_has_no_seed_check_and_no_rcp(
-    published: dict[str, Path], write_logs: Any
+    published: dict[str, Path], write_logs: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All logs say `open`: the open rules count, and neither equal seeds nor a strange batch size fails the set."""
     import mllog_referee as referee
@@ -214,3 +216,7 @@ def test_the_open_division_has_no_seed_check_and_no_rcp(
     )
     assert score.valid and answer.valid and score.division == "open" and score.rcp is None
     assert score.minutes == score.olympic_mean == pytest.approx(answer.olympic_mean, abs=1e-9)
+    assert main(["score", "--compliance", folder, "--ruleset", "5.1"]) == 0
+    assert capsys.readouterr().out.endswith(": 10 files, 0 not compliant, no seed check\n")
+    assert not score.seed_findings
+    assert dict(score_facts(score, unit_of_runs([])))["seeds"] == "does not apply"
