@@ -71,7 +71,7 @@ def run(args: Namespace) -> int:
         print(_text(comparisons, chosen))
     return (
         ExitCode.OK
-        if all(comparison.score_ratio is not None for comparison in comparisons)
+        if all(comparison.score_ratio and comparison.has_scores for comparison in comparisons)
         else ExitCode.NO_SCORE
     )
 
@@ -119,5 +119,8 @@ COMMAND = Command(
     __doc__,
     add_arguments,
     run,
-    {ExitCode.OK: "every side has a score", ExitCode.NO_SCORE: "a side has no score"},
+    {
+        ExitCode.OK: "every side has a valid score",
+        ExitCode.NO_SCORE: "a side has no valid score",
+    },
 )

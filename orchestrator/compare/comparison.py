@@ -58,6 +58,20 @@ class Comparison:
         return runs_to_settle(self.a.times, self.b.times, NEAR, both=self.a.kind != "published")
 
     @property
+    def has_verdict(self) -> bool:
+        """Return whether it can be decided: only a valid score reproduces a published result."""
+        return self.has_scores or not self.with_published
+
+    @property
+    def has_scores(self) -> bool:
+        return self.a.score is not None and self.b.score is not None
+
+    @property
+    def divided(self) -> tuple[float | None, float | None]:
+        """Return the times of a and b whose ratio is score_ratio."""
+        return divided(self.a, self.b)
+
+    @property
     def same_runs(self) -> bool:
         """Return whether the times agree run for run, in published digits."""
         a, b = sorted(self.a.minutes), sorted(self.b.minutes)
@@ -81,7 +95,7 @@ class Comparison:
     @property
     def tone(self) -> str:
         """Return `good` or `bad`, keys of `words.KINDS`, else ""."""
-        if self.within_1_percent:
+        if self.within_1_percent and self.has_verdict:
             return "good"
         if self.verdict == "unsure":
             return ""
@@ -93,6 +107,8 @@ class Comparison:
         reproduced, or not."""
         if self.score_ratio is None:
             return "cannot be compared: a side has no time"
+        if not self.has_verdict:
+            return "no verdict without two valid scores"
         if self.verdict == "unsure":
             return "no sure difference"
         if self.same_runs or self.verdict in SURE:
@@ -175,10 +191,8 @@ def compare(a: Side, b: Side) -> Comparison:
                     hint=f"orchestrator score {quoted(side.name)} shows its own arithmetic",
                 )
     spread = interval(a.times, b.times) if a.times and b.times else None
-    both = a.score is not None and b.score is not None
-    # One side without a valid score: compare plain means, or only one side would have a factor.
-    ratio = _ratio(a.score, b.score) if both else _ratio(a.mean or a.score, b.mean or b.score)
-    if spread and not both and (a.score or b.score):
+    ratio = _ratio(*divided(a, b))
+    if spread and (a.score is None) != (b.score is None):
         spread = None
     return Comparison(
         a,
@@ -191,6 +205,13 @@ def compare(a: Side, b: Side) -> Comparison:
         tuple(differences(a, b)),
         tuple(_notes(a, b)),
     )
+
+
+def divided(a: Side, b: Side) -> tuple[float | None, float | None]:
+    """Return the scores; without a valid score the means, or only one side would have a factor."""
+    if a.score is not None and b.score is not None:
+        return a.score, b.score
+    return a.mean or a.score, b.mean or b.score
 
 
 def _alike(a: float, b: float) -> bool:

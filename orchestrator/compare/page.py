@@ -83,9 +83,10 @@ def _figure(chart: Safe, caption: str) -> list[Part]:
 
 def _percent(comparison: Comparison) -> str:
     """Return the figure above the verdict; "" for an unsure difference."""
-    if comparison.score_ratio is None or comparison.verdict == "unsure":
+    ratio = comparison.score_ratio
+    if ratio is None or not comparison.has_verdict or comparison.verdict == "unsure":
         return ""
-    return signed(comparison.score_ratio)
+    return signed(ratio)
 
 
 def signed(ratio: float) -> str:

@@ -87,7 +87,10 @@ def verdict_lines(comparison: Comparison, name: str = "B") -> list[str]:
     difference = f"{ratio - 1:+.2%}".replace("%", " %") if ratio < 10 else f"{ratio:.0f} times"
     if comparison.same_runs:
         sure = "the times are the same, run for run: these seem to be the same logs"
-    times = f"{_time(comparison.b)} against {_time(comparison.a)}"
+    a, b = comparison.divided
+    times = f"{train_time(b, comparison.b.digits)} against {train_time(a, comparison.a.digits)}"
+    if not comparison.has_scores:
+        times = f"means {times}"
     lines = [f"{what}: {times} ({difference})"]
     if comparison.verdict == "unsure":
         size = f"{abs(ratio - 1):.1%}".replace("%", " %")
@@ -137,8 +140,9 @@ def side_table(comparisons: Sequence[Comparison]) -> Table:
     unit = unit_of(comparisons)
     rows = [[name, *_numbers(side, unit)] for name, side in zip(names, sides, strict=True)]
     for name, comparison in zip(names[1:], comparisons, strict=True):
-        ratios = (comparison.score_ratio, comparison.throughput_ratio, comparison.samples_ratio)
-        rows.append([f"{name} / A", *map(_ratio, ratios), "", ""])
+        ratio = _ratio(comparison.score_ratio) + ("" if comparison.has_scores else " (means)")
+        others = _ratio(comparison.throughput_ratio), _ratio(comparison.samples_ratio)
+        rows.append([f"{name} / A", ratio, *others, "", ""])
     return Table(
         "What is compared",
         ("side", "score", "samples/s", "samples", "runs", "from"),
@@ -159,10 +163,6 @@ def _numbers(side: Side, unit: Unit) -> list[str]:
         str(side.runs),
         f"{side.kind}, round {side.ruleset}" if side.ruleset[:1].isdigit() else side.kind,
     ]
-
-
-def _time(side: Side) -> str:
-    return train_time(side.scored, side.digits)
 
 
 def _ratio(value: float | None) -> str:

@@ -329,12 +329,41 @@ def test_published_entries(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_sets_without_a_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = sets.plain_folder(tmp_path / "short", sets.logs(sets.MI355X)[:5])
-    assert main(["compare", str(sets.MI355X), str(short)]) == 0
+    assert main(["compare", str(sets.MI355X), str(short)]) == 1
     text = capsys.readouterr().out
+    assert re.match(r"\w+, certainty unknown: means [0-9.]+ min against 10\.[0-9]+ min ", text)
     assert "(mean)" in text and "no valid score (5 of 10 runs finished" in text
     silent = sets.plain_folder(tmp_path / "silent", [b"nothing\n"] * 3)
     assert main(["compare", str(sets.MI355X), str(silent)]) == 1
     assert "cannot be compared" in capsys.readouterr().out
+
+
+def test_only_a_valid_score_reproduces_a_published_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def halved(match: re.Match[bytes]) -> bytes:
+        return match[1] + b"%d" % (int(match[2]) // 2)
+
+    count = rb'("samples_count": |"key": "train_samples", "value": )([0-9]+)'
+    contents = [re.sub(count, halved, content) for content in sets.logs(sets.MI355X)]
+    fast = sets.plain_folder(tmp_path / "fast", contents)
+    score = score_dir(str(fast), ruleset="5.1.0")
+    assert score.rcp and not score.rcp.passed and score.minutes is None
+    published, page = "5.1/llama2_70b_lora/MI355X_1x8x1", tmp_path / "page.html"
+    assert main(["compare", published, str(fast), "--ruleset", "5.1"]) == 1
+    first, why, *others = capsys.readouterr().out.splitlines()
+    entry = find_side(published)
+    assert entry and entry.mean and score.olympic_mean
+    means = f"{score.olympic_mean:.3f} min against {entry.mean:.2f} min"
+    assert first.startswith(f"no verdict without two valid scores: means {means} (")
+    assert why == "no interval: only one side has a valid score"
+    assert any(re.match(r"B / A +[0-9.]+ \(means\)", line) for line in others)
+    assert main(["compare", published, str(fast), "--ruleset", "5.1", "-o", str(page)]) == 1
+    text = page.read_text()
+    assert 'class="verdict bad"' in text and 'class="big"' not in text
+    # Sets of one's own are still compared, by their means.
+    assert main(["compare", str(fast), str(fast), "--ruleset", "5.1"]) == 1
+    assert f"the same within 1 %: means {score.olympic_mean:.3f} min" in capsys.readouterr().out
 
 
 def test_rules_of_ones_own_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
