@@ -303,7 +303,7 @@ def _add_run(source: Source, number: int) -> None:
 
 
 def _is_given_up(source: Source, lost: list[dict[str, Any]]) -> bool:
-    """Return whether a run without a result has used up its attempts. Ended jobs use up none."""
+    """Return whether a run without a result has used up its attempts, which ended jobs do not."""
     most = source.described.get("max_attempts")
     died = sum(attempt["outcome"] == "infrastructure" for attempt in lost)
     return isinstance(most, int) and 0 < most <= died

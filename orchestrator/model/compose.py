@@ -241,7 +241,7 @@ class _Composition:
         line = document.line(key) if document.lines else 0
         origin = Origin(layer, shown(home.path), line, _source(home, there, source))
         if value is None:
-            # Also without an earlier value: the nodes must not detect one.
+            # Also without an earlier value: the nodes must not detect it.
             self.removed[name] = origin
             self.env.pop(name, None)
             self.origins.pop(name, None)

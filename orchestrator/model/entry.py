@@ -303,7 +303,8 @@ class Entry(Facts):
 
     @property
     def gpu_options(self) -> list[str]:
-        """Return Slurm's option for the GPUs of a node; [] if it has or counts none."""
+        """Return Slurm's option for the GPUs of a node; [] without GPUs, or if the site asks for
+        no number."""
         if not self.gfx or self.site.gpu_request == "none":
             return []
         request = "--gres=gpu:" if self.site.gpu_request == "gres" else "--gpus-per-node="

@@ -309,7 +309,7 @@ def _refuse_secrets(text: str) -> None:
 
 
 def _sbatch(text: str) -> str:
-    _refuse_secrets(text)  # --export can carry one
+    _refuse_secrets(text)  # --export can carry secrets
     _line(text)
     if text.startswith("#"):
         raise refuse(f"{text!r}: write the option alone, without #SBATCH")
@@ -331,7 +331,7 @@ def _words(text: str) -> list[str]:
 
 def _refused_option(word: str) -> str:
     """Return why an option of sbatch is refused, or "". getopt accepts a long option's start, and a
-    short one with its value or after others."""
+    short option with its value or after others."""
     match = _SBATCH_OPTION.match(word)
     short = _SHORT.match(word)
     for option, problem in _SBATCH_REFUSED.items():
