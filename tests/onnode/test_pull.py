@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from until import LIMIT_S
 
-from orchestrator.onnode.agent.pull import Progress, pause_s
+from orchestrator.onnode.agent.node import Node
+from orchestrator.onnode.agent.pull import Progress, pause_s, pull
 from orchestrator.onnode.kernel.events import Event
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.kernel.program import Program
+from orchestrator.onnode.kernel.waiting import Failed, Waiting
 from orchestrator.onnode.policy.place import GroupState, apply, lacking, next_to_pull
 
 NODES = tuple(f"n{k}" for k in range(6))
@@ -127,3 +135,18 @@ def test_layers_are_counted_and_an_engine_without_them_is_quoted() -> None:
     other.take("Copying blob sha256:01")
     other.take("")
     assert other.text == "Copying blob sha256:01"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # not awaited
+def test_nothing_more_is_heard_of_a_pull_that_took_too_long(tmp_path: Path) -> None:
+    """Its last lines, or those of an engine of root (sudo) that cannot be ended, come after its log is closed."""
+    engine = tmp_path / "engine"
+    engine.write_text('#!/bin/sh\n[ "$1" != pull ] || exec yes downloading\n[ "$1" = version ]\n')
+    engine.chmod(0o755)
+    about = {"engine": "docker", "engine_command": [str(engine)], "cont": "image:1", "built": ""}
+    settings = SimpleNamespace(**about, proxy=[], preflight_check_s=LIMIT_S, pull_minutes=0.005)
+    node = Node("n1", settings, Program({}), Layout(tmp_path / "set"), "7", *["/"] * 6)  # type: ignore[arg-type]
+    waiting = Waiting()
+    with pytest.raises(Failed, match="it takes too long .downloading."):
+        pull(node, waiting)
+    assert not waiting.wait(lambda: False, 0.1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
+from until import LIMIT_S
 
 from orchestrator.onnode.kernel.waiting import end_session
 
@@ -43,3 +48,38 @@ def test_a_process_is_ended_before_it_has_a_session(own: bool) -> None:
     end_session(process)
     assert process.wait() == -signal.SIGKILL
     end_session(process)
+
+
+TIMES_OUT = """
+import os, sys
+from orchestrator.onnode.kernel.system import ask
+from orchestrator.onnode.kernel.waiting import NOT_DONE, Waiting
+os.setgroups([])
+os.setresgid(4242, 4242, 4242)
+os.setresuid(4242, 4242, 4242)
+argv = sys.argv[1:]
+print(Waiting().call(argv, 0.1) == (NOT_DONE, b""), ask(argv, 0.1) == (-9, ""))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_a_process_of_root_is_left_after_its_time() -> None:
+    """As sudo's, which no user can end: a call is over all the same."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        program, pipe = folder / "sudo", folder / "pipe"
+        shutil.copy(shutil.which("setpriv") or "", program)
+        program.chmod(0o4755)
+        os.mkfifo(pipe)
+        holder = os.open(pipe, os.O_RDWR)  # both processes end with it
+        try:
+            shown = subprocess.run(
+                [sys.executable, "-c", TIMES_OUT, program, "--reuid=0", "cat", pipe],
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+            )
+        finally:
+            os.close(holder)
+        assert shown.stdout == "True True\n", shown.stderr

@@ -500,9 +500,11 @@ class NodeAgent:
     def _gather(self, request: RunRequest) -> None:
         from .evidence import gather  # seldom needed
 
-        self.gathers = True
+        self.gathers, activity = True, ""
         try:
             activity = gather(self.node, self.waiting, self.executor, request)
+        except OSError as error:  # it must not end a run that may be healthy
+            self.node.log(f"no evidence of the run: {error}")
         finally:
             self.gathers = False
         self.node.say("evidence", request.id, activity)

@@ -12,7 +12,7 @@ from ..kernel.client import bind, client_argv, folders, registry_in, shared_fold
 from ..kernel.files import make_below
 from ..kernel.settings import Settings
 from ..kernel.settings_file import rehearsed
-from ..kernel.waiting import NOT_DONE, Failed, Partner, Waiting, failing
+from ..kernel.waiting import NOT_DONE, Failed, Partner, Waiting, end_session, failing
 from .engine import Remover, mapped_users, users_question, users_remedy
 from .executor import AtEnd, Conversation, Executor, Hear
 from .node import HOST_NAME, HOST_S, EngineState, Node, hidden, make_hidden, removal, shortened
@@ -418,8 +418,7 @@ class ContainerExecutor(Executor):
         if self._client.process.poll() == 0:
             self._remover.end()
             return
-        if not self.gone:
-            self._client.process.kill()
+        end_session(self._client.process)
         # A client that ended between `create` and `start` (a cancellation reaches it, too)
         # leaves a container that never runs; the engine may still be creating it.
         for tries in range(1 if self._report.is_up else 3):

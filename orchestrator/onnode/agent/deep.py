@@ -152,7 +152,8 @@ def _end(node: Node, waiting: Waiting, partner: Partner, name: str) -> int:
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not waiting.wait(lambda: process.poll() is not None, 4):
             end_session(process, number)
-    status = exit_code(process.wait())
+    is_over = waiting.wait(lambda: process.poll() is not None, 4)
+    status = exit_code(process.returncode if is_over else -signal.SIGKILL)
     if name and status:
         from . import container
 

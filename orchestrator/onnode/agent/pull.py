@@ -111,6 +111,7 @@ def _try(node: Node, waiting: Waiting, end: float) -> tuple[bool, str]:
             waiting.cancel("pull")
             client.input.close()
             end_session(client.process)
+            client.leave(waiting)
     output = progress.last or "without a word"
     return (
         over and client.process.returncode == 0,

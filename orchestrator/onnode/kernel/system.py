@@ -3,6 +3,7 @@ Bounded, decoded with replacement, never an exception."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Sequence
@@ -122,12 +123,13 @@ def ask(argv: Sequence[str], seconds: float, *, errors: bool = False) -> tuple[i
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, **streams)
         except (OSError, ValueError) as error:
             return 127, str(error)
-        for limit in (seconds, 0.2):  # a process stuck in the kernel is not awaited
+        for limit in (seconds, 0.2):  # root's (sudo), or stuck in the kernel, is left
             try:
                 process.wait(limit)
                 break
             except subprocess.TimeoutExpired:
-                process.kill()
+                with contextlib.suppress(PermissionError):
+                    process.kill()
         status = -signal.SIGKILL if process.returncode is None else process.returncode
         return status, os.pread(answer.fileno(), MAX_BYTES, 0).decode("utf-8", "replace")
 

@@ -197,8 +197,8 @@ class Waiting:
                     failure = failure or error
         finally:
             end_session(process)
-            # Its children may hold its output open.
-            while take():
+            # Its children may hold its output open, and write more.
+            while len(output) < _MAX_OUTPUT and take():
                 pass
             self.forget(fd)
             pipe.close()
@@ -213,13 +213,14 @@ def _ignore_ends() -> None:
 
 
 def end_session(process: subprocess.Popen[Any], number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process's session. A child has its signals back before its session: a
-    signal to the whole job can end it in between."""
+    """Send a signal to a process's session, unless it is root's, as of sudo. A child has its
+    signals back before its session: a signal to the whole job can end it in between."""
     if process.poll() is None:
-        try:
-            os.killpg(process.pid, number)
-        except ProcessLookupError:
-            process.send_signal(number)
+        with contextlib.suppress(PermissionError):
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                process.send_signal(number)
 
 
 class Lines:
