@@ -3,7 +3,7 @@
 # is a file per processor, and `watch` looks at all of them before and after each benchmark run.
 #
 # Environment: ORCH_OWNER_PID   the process that the settings belong to; 0: nobody's, they stay until `revert`
-#              ORCH_OWNER_S     seconds until the settings count as left behind; 0: no such limit
+#              ORCH_OWNER_S     seconds until nobody's settings count as left behind; 0: no such limit
 #              ORCH_LEASE_S     how long after its owner's end the watchdog may take to revert
 # For tests: ORCH_TUNABLES_ROOT, a folder that stands for / of the host, and ORCH_TUNABLES_STATE; %a in them is the
 # address that an SSH login came in on.
@@ -290,23 +290,30 @@ start_of() {
   START=${stat[19]}
 }
 
-# read_owner FILE: set pid, start and until. Status 1 for a file with anything but three numbers: arithmetic would evaluate it.
+# read_owner FILE: set pid, start, until and state: alive, gone (its process) or over (its time). A process counts as long as
+# it lives: the end of a job may move. Status 1 for a file with anything but three numbers: arithmetic would evaluate it.
 read_owner() {
   local number="[0-9]{1,15}"
-  { read -r pid start until <"$1"; } 2>/dev/null && [[ "$pid $start $until" =~ ^$number\ $number\ $number$ ]]
+  { read -r pid start until <"$1"; } 2>/dev/null && [[ "$pid $start $until" =~ ^$number\ $number\ $number$ ]] || return 1
+  state=alive
+  if ((pid != 0)); then
+    start_of "$pid" && [[ $START == "$start" ]] || state=gone
+  elif ((until != 0 && TUNE_NOW_S >= until)); then
+    state=over
+  fi
 }
 
 # living_owners [EXCEPT]: forget owners that are gone; set OWNERS to the others. An owner is a file: pid, start, end of its time.
 living_owners() {
-  local file pid start until
+  local file pid start until state
   OWNERS=()
   tune_now
   for file in "$TUNE_STATE"/owners/*; do
     read_owner "$file" && [[ ${file##*/} != "${1:-}" ]] || continue
-    if ((pid != 0)) && { ! start_of "$pid" || [[ $START != "$start" ]]; } || ((until != 0 && TUNE_NOW_S >= until)); then
-      rm -f "$file"
-    else
+    if [[ $state == alive ]]; then
       OWNERS+=("${file##*/}")
+    else
+      rm -f "$file"
     fi
   done
 }
@@ -618,14 +625,11 @@ keep_watch() {
 # ---- status --------------------------------------------------------------------------------------------------------
 
 tune_status() {
-  local file pid start until line kind knob target before wanted
+  local file pid start until state line kind knob target before wanted
   [[ -d $TUNE_STATE ]] || return 0
   for file in "$TUNE_STATE"/owners/*; do
     read_owner "$file" || continue
-    line=alive
-    ((pid == 0)) || { start_of "$pid" && [[ $START == "$start" ]]; } || line=gone
-    ((until == 0 || TUNE_NOW_S < until)) || line=over
-    printf 'owner\t%s\t%s\t%s\t%s\n' "${file##*/}" "$line" "$pid" "$until"
+    printf 'owner\t%s\t%s\t%s\t%s\n' "${file##*/}" "$state" "$pid" "$until"
   done
   { read -r pid start <"$TUNE_STATE/watchdog"; } 2>/dev/null && start_of "$pid" && [[ $START == "$start" ]] &&
     printf 'watchdog\t%s\n' "$pid"

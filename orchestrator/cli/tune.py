@@ -418,10 +418,11 @@ def _status_cells(state: HostState) -> Iterator[Cells]:
 
 def _held_until(owner: dict[str, object]) -> str:
     """Return the end of an owner's hold: of its process, at a time, or by hand."""
-    ends = [f"while process {owner['pid']} lives"] if owner["pid"] else []
+    if owner["pid"]:
+        return f"while process {owner['pid']} lives"
     if isinstance(until := owner["until"], int) and until:
-        ends.append(f"until {local_time(1000 * until, '%Y-%m-%d %H:%M:%S')}")
-    return ", at most ".join(ends) or "until `tune revert`"
+        return f"until {local_time(1000 * until, '%Y-%m-%d %H:%M:%S')}"
+    return "until `tune revert`"
 
 
 def _row_cells(action: str, row: SettingRow, setting: HostSetting | None) -> Cells:

@@ -15,7 +15,6 @@ import pytest
 from agent_parts import STOP, Agent, Bench, bench
 from until import until
 
-from orchestrator.onnode.agent import tuning
 from orchestrator.onnode.agent.node import Node
 from orchestrator.onnode.agent.tuning import SCRIPT, Tuning
 from orchestrator.onnode.kernel.layout import Layout
@@ -269,26 +268,6 @@ def test_a_revert_goes_on_though_the_log_of_a_run_fails_meanwhile(
     assert Tuning(node, waiting).revert() == ""
     assert calls.read_text() == "called\nended\n" * 2, "the first call ran to its end"
     assert "failed\tn1\tstorage" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("end", "owner_s"),
-    [("1000000500", "620"), ("999999999", "120"), ("", "0"), ("Unknown", "0"), ("9" * 16, "0")],
-)
-def test_settings_outlive_the_job_by_two_minutes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str, owner_s: str
-) -> None:
-    """Without a known end the lease alone bounds them."""
-    monkeypatch.setenv("SLURM_JOB_END_TIME", end)
-    monkeypatch.setattr(tuning, "time", SimpleNamespace(time=lambda: 1e9))
-    script = f"""echo "$ORCH_OWNER_S" >{tmp_path}/owner_s
-        printf '\\t\\t\\t\\tcomplete\\t\\n'"""
-    settings = SimpleNamespace(runtime_tunables=1, sudo=(), orch_lease_s=15)
-    program = Program({SCRIPT: script.encode()})
-    node = Node("n1", settings, program, Layout(tmp_path / "set"), "7", *["/"] * 6)  # type: ignore[arg-type]
-    node.folder.mkdir(parents=True)
-    assert Tuning(node, Waiting()).revert() == ""
-    assert (tmp_path / "owner_s").read_text() == f"{owner_s}\n"
 
 
 @pytest.mark.parametrize(

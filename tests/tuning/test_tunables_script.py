@@ -182,6 +182,17 @@ def test_a_time_limit_without_a_process(host: Host) -> None:
     until(lambda: host.is_as_before and not watchdogs(host.state))
 
 
+def test_an_owner_that_lives_has_no_time_limit(host: Host) -> None:
+    """The end of its job can move: scontrol, OverTimeLimit, a job that was suspended, a wrong clock."""
+    host.rows("apply", "job", ORCH_OWNER_S="1")
+    owner = host.state / "owners" / "job"
+    pid, start, _ = owner.read_text().split()
+    owner.write_text(f"{pid} {start} 1\n")
+    assert [row["state"] for row in host.status().owners] == ["alive"]
+    assert "kept for job" in host.run("revert", "another").stderr and host.read(NMI) == "0"
+    host.revert("job")
+
+
 def test_held_by_hand_until_revert(host: Host) -> None:
     host.rows("apply", "hand", ORCH_OWNER_PID="0")
     assert not watchdogs(host.state) and host.status().owners[0]["state"] == "alive"

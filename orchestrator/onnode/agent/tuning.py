@@ -8,13 +8,10 @@ reverts within ORCH_LEASE_S after a SIGKILL of the agent.
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Optional
 
-from ..kernel.events import number
-from ..kernel.jobs import JOB_END_TIME
 from ..kernel.waiting import CANNOT_START, Failed, Partner, Waiting
 from .node import Node, shortened
 
@@ -173,11 +170,8 @@ class Tuning:
         return (self._node.last_words() or unclear) if status else unclear
 
     def _argv(self, action: str) -> list[str]:
-        end = number(os.environ.get(JOB_END_TIME, ""))
         owner = {
             "ORCH_OWNER_PID": os.getpid(),
-            # The job's end bounds the settings in any case.
-            "ORCH_OWNER_S": 0 if end is None else max(end - int(time.time()), 0) + 120,
             "ORCH_LEASE_S": self._node.settings.orch_lease_s,
             **self._roots,
         }

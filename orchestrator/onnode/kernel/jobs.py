@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from .system import ask, process_start
 
-JOB_ID, JOB_NODELIST, JOB_END_TIME = "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_JOB_END_TIME"
-"""Variables of a job. Its end in Unix seconds."""
+JOB_ID, JOB_NODELIST = "SLURM_JOB_ID", "SLURM_JOB_NODELIST"
+"""Variables of a job."""
 NODENAME = "SLURMD_NODENAME"
 """The variable of a step's node."""
 NNODES, NODEID = "SLURM_NNODES", "SLURM_NODEID"
