@@ -251,6 +251,27 @@ def test_nobody_elses_address_becomes_localhost(group: Group, host: Host) -> Non
     assert group.meeting()["hosts"] == ["10.0.0.1 n0"]
 
 
+@pytest.mark.parametrize(
+    ("host_and_address", "line"),
+    [
+        ("n1 n0 huggingface.co\x1f10.0.0.3", "10.0.0.3 n1"),
+        ("n1\t#\x1f10.0.0.3", "10.0.0.3 n1"),
+        ("n0.cluster\x1f10.0.0.3", "10.0.0.3 n1"),
+        ("n1.cluster\x1f10.0.0.3 n0", ""),
+        ("n1.cluster\x1f10.0.0.256", ""),
+        ("n1.cluster\x1f10.0.0.3", "10.0.0.3 n1.cluster n1"),
+    ],
+)
+def test_a_node_names_no_other_host(
+    group: Group, host: Host, host_and_address: str, line: str
+) -> None:
+    group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
+    group.record.note("placed", detail={"ranks": ["n1", "n0"], "waiting": []})
+    group.step.take("n1", f"host\tn1\t{host_and_address}".encode())
+    master = line.partition(" ")[0] or "127.0.0.1"
+    assert group.meeting() == {"master": master, "hosts": [line] if line else []}
+
+
 def test_without_an_address_the_name_is_the_master(group: Group, host: Host) -> None:
     group.settings = replace(group.settings, launch_master="address", launch_hosts=1)
     group.record.note("placed", detail={"ranks": ["n0", "n1"], "waiting": []})

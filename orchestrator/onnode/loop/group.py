@@ -239,8 +239,10 @@ class Group:
             master = reports[ranks[0]].address or master
         hosts = []
         for node, report in reports.items():
-            # Hosts that call themselves localhost would all be the same.
-            full = node if report.host.startswith("localhost") else report.host or node
+            # No node has another's name, and hosts called localhost would all be the same.
+            short = report.host.partition(".")[0]
+            is_strange = short.startswith("localhost") or (short != node and short in ranks)
+            full = node if is_strange else report.host or node
             if report.address and settings.launch_hosts:
                 hosts.append(" ".join(dict.fromkeys((report.address, full, node))))
         return {"master": master, "hosts": hosts}

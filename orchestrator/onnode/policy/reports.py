@@ -18,6 +18,9 @@ _ORDER = {name: (0, index) for index, name in enumerate(CHECKS)} | {
 }
 _NAME = re.compile(r"[a-z_]{1,40}", re.ASCII)
 _MS = re.compile(r"[0-9]{1,9}", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,255}")
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_ADDRESS = re.compile(rf"{_BYTE}(?:[.]{_BYTE}){{3}}")
 
 
 class Check(NamedTuple):
@@ -101,7 +104,9 @@ class NodeReport:
             self.image = line(detail)
         elif word == "host":
             host, address = [*detail.split(UNIT), ""][:2]
-            self.host, self.address = line(host, 255), line(address, 255)
+            # They become lines of /etc/hosts in all containers.
+            self.host = host if _HOST.fullmatch(host) else ""
+            self.address = address if _ADDRESS.fullmatch(address) else ""
         elif word == "clock":
             off_ms = number(detail)
             self.clock_off_ms = self.clock_off_ms if off_ms is None else off_ms
