@@ -18,7 +18,7 @@ from ..kernel.program import Program
 from ..kernel.regular import read_bytes
 from ..kernel.settings import Settings
 from ..kernel.settings_file import declared, rehearsed
-from ..kernel.system import Inventory
+from ..kernel.system import Inventory, entries
 from ..kernel.world import log, now_ms
 
 HOST_NAME, HOST_S = "import socket; print(socket.getfqdn())", 20
@@ -235,7 +235,7 @@ def lay(files: Mapping[str, bytes], folder: str) -> None:
 
 # The container's root is another user on many file servers (root_squash), so everybody may write
 # there. Other users of the storage are kept out: they can enter the folder above, but not list it,
-# and the name below it is random.
+# and the name below it is random. It is the only entry of a folder that they cannot list.
 
 
 def make_hidden(folder: str) -> str:
@@ -273,27 +273,23 @@ def keep_from_others(folder: str) -> None:
 
 
 def _read(folder: str) -> str:
-    try:
-        fd = os.open(f"{folder}/{_NAME}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    with open(fd, encoding="ascii", errors="replace") as file:
-        text = file.read(64)
-    return text if _RANDOM.fullmatch(text) else ""
+    return next(filter(_RANDOM.fullmatch, entries(f"{folder}/{_NAME}")), "")
 
 
 def _name_it(folder: str) -> None:
     """Write the name, unless another node was first."""
     new = f"{folder}/{_NAME}.{os.urandom(8).hex()}"
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(os.urandom(16).hex())
-        file.flush()
-        os.fsync(file.fileno())
+    os.mkdir(new, 0o700)
+    os.mkdir(f"{new}/{os.urandom(16).hex()}")
     try:
-        with contextlib.suppress(FileExistsError):
-            os.link(new, f"{folder}/{_NAME}")
-    finally:
-        os.unlink(new)
+        # Fails if another is there, as it is not empty. Some storage has no hard links.
+        os.rename(new, f"{folder}/{_NAME}")
+    except OSError:
+        import shutil
+
+        shutil.rmtree(new, ignore_errors=True)
+        if not _read(folder):
+            raise
 
 
 # ---- messages ----
