@@ -100,8 +100,8 @@ echo "host $(timeout {HOST_S} sh -c "$asked" </dev/null 2>/dev/null)"
 
 
 def look_for_image(node: Node, waiting: Waiting) -> EngineState:
-    """Return the engine's state and the image's id, the hash of its configuration: equal content
-    has equal ids, even from a tar without a registry digest."""
+    """Return the engine's state and the image's id, the hash of its configuration, or of its
+    manifest in Docker's containerd store, where a pulled and a loaded image differ."""
     settings = node.settings
 
     def ask(*arguments: str) -> tuple[int, bytes]:

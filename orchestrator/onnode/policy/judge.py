@@ -25,6 +25,10 @@ FactRow = tuple[str, str, str]
 """(node, or * for all; field; value)"""
 
 _NO_RDMA = "no RDMA device (/sys/class/infiniband)"
+_OTHER_ID = (
+    " (Docker's containerd image store gives pulled and loaded images different ids: "
+    "pull it on all nodes, or load it on all)"
+)
 
 
 # ---- the checks ----
@@ -191,7 +195,8 @@ def agree_on_image(
     if not others:
         return Agreement(image=best)
     node, image = next(iter(others.items()))
-    problem = f"{cont} is {image} on {node} and {best} elsewhere"
+    hint = "" if "none" in (image, best) else _OTHER_ID
+    problem = f"{cont} is {image} on {node} and {best} elsewhere{hint}"
     differing = {
         node: f"{cont} is {image} there and {best} elsewhere" for node, image in others.items()
     }
