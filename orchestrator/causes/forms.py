@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from orchestrator.causes.cause import ECHO, END, MACHINE, MENTION, PROGRAM, SYMPTOM, WRAPPER
+from orchestrator.onnode.policy.trouble import is_harmless
 
 _NEAR_START = 160
 EXCEPTION = re.compile(
@@ -28,13 +29,6 @@ _NOISE = re.compile(
     r"|\(most recent call first"
 )
 """Frames of a stack of another language, rulers."""
-_HARMLESS = re.compile(
-    r"^(?:rm|rmdir|umount): |^sudo: unable to resolve host|^error(?: response from daemon)?: "
-    r"no such container|^fatal: not a git repository|^error: pip's dependency resolver"
-    r"|setlocale: |unlink domain socket|_get_pss: "
-    r"|server socket cannot be initialized on \[::\]"
-)
-"""Lines of tools that clean up or look something up: no program ends because of them."""
 _ADVICE = re.compile(
     r"for debugging,? consider|compile with `?torch_use|hint: |note: |tip: "
     r"|some nccl operations have failed or timed out|.{0,80}to avoid data inconsistency"
@@ -254,7 +248,7 @@ def grade_of(text: str, bare: str) -> int | None:
     """
     low = text.strip().lower()
     start = bare.strip().lower()
-    if _NOISE.match(start) or _HARMLESS.search(start):
+    if _NOISE.match(start) or is_harmless(start):
         return None
     if KERNEL.match(start) and _KERNEL_FAILS.search(start):
         if _KERNEL_FINE.search(start):

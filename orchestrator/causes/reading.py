@@ -28,6 +28,7 @@ from orchestrator.causes.forms import (
 from orchestrator.causes.lines import KIND, MERE, meaning
 from orchestrator.causes.prefixes import seconds_of, stream_of, without_prefixes
 from orchestrator.onnode.policy.reports import MOST_QUOTED, line
+from orchestrator.onnode.policy.trouble import is_harmless
 
 MOST_LINE = 4096
 MOST_COMPARED = 1024
@@ -215,6 +216,8 @@ class _Stream:
                 more = (*last.episode, (quoted, offset))[-MOST_OF_EPISODE:]
                 return replace(last, episode=more)
         self.wants = ""
+        if wants == "last error" and is_harmless(bare):
+            return last
         if wants == "last error":
             grade = grade_of(text, bare)
             return replace(moved, grade=PROGRAM if grade is None else grade)

@@ -314,6 +314,35 @@ def test_the_exit_code_speaks_for_the_node_that_ended_first_without_a_word(
     assert found is not None and found[1].cause == cause
 
 
+HARMLESS = (
+    b'n2:41:41 [0] /rccl/build/hipify/src/init.cc:136 NCCL WARN Missing "iommu=pt" from kernel command line which can lead to system instablity or hang!\n',
+    b'n2:41:41 [0] /rccl/build/hipify/src/init.cc:115 NCCL WARN NUMA auto balancing enabled which can lead to variability in the RCCL performance! Disable by "sudo sysctl kernel.numa_balancing=0"\n',
+    b"n2:41:41 [0] /rccl/src/rccl_wrap.cc:58 NCCL WARN LL cutoff points not detected for a supported arch gfx950\n",
+    b"n2:41:41 [0] /rccl/src/init.cc:2201 NCCL WARN MSCCL++: Feature not enabled. ENABLE_MSCCLPP must be defined at compile-time\n",
+    b"/opt/amdgpu/share/libdrm/amdgpu.ids: No such file or directory\n",
+    b"ERROR: ld.so: object '/usr/lib/libjemalloc.so' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored.\n",
+)
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_lines_that_good_runs_print_beat_no_failure(line: bytes) -> None:
+    """Neither those of `explain` nor of the loop, which quotes a line as its reason."""
+    assert symptoms(line) == [] and telling_line(line) == ""
+    lost = b"RuntimeError: Connection closed by peer [10.0.0.7]:4411\n"
+    assert telling_line(line + lost) == lost.decode().rstrip()
+    told = {"n1": symptoms(b"step 1\n" * 50 + b"Killed\n"), "n2": symptoms(line + lost)}
+    ends = {"n1": Ended(137, 60), "n2": Ended(1, 70)}
+    assert cause_of(told, ends).startswith("n1: a process was killed from outside (signal 9)")
+    assert causes_of(line + WATCHDOG) == ["collective_timeout"]
+
+
+def test_advice_of_rccl_as_its_last_error_is_not_the_failure() -> None:
+    raised = b"[rank0]: torch.distributed.DistBackendError: NCCL error in: /x/y.cpp:2027, unhandled system error, NCCL version 2.20.5\n"
+    log = raised + b"[rank0]: ncclSystemError: System call failed.\n[rank0]: Last error:\n"
+    [found] = symptoms(log + b"[rank0]: " + HARMLESS[0][HARMLESS[0].index(b"Missing") :])
+    assert found.text in raised.decode() and found.cause == "rccl_system_error"
+
+
 def test_the_source_that_a_traceback_quotes_says_nothing() -> None:
     frame = b'[rank0]:   File "/x/train.py", line 3, in <module>\n[rank0]:     raise OSError("No space left on device")\n'
     assert causes_of(frame) == []

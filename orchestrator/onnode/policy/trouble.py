@@ -32,6 +32,16 @@ _PASSED_OVER = re.compile(
     r"|nccl info|ignored|retrying|will retry|fall(?:ing)? ?back|^\++ |^export |^[a-z0-9_]+=\S*$"
 )
 """In a line's first characters: the program did not end because of it."""
+_HARMLESS = re.compile(
+    r"^(?:rm|rmdir|umount): |^sudo: unable to resolve host|^error(?: response from daemon)?: "
+    r"no such container|^fatal: not a git repository|^error: pip's dependency resolver"
+    r"|setlocale: |unlink domain socket|_get_pss: "
+    r"|server socket cannot be initialized on \[::\]|: ignored\.?$|/amdgpu\.ids: "
+    r"|missing \".{1,120} which can lead to|numa auto balancing enabled"
+    r"|ll cutoff points not detected|msccl\+\+: feature not enabled"
+)
+"""Lines of tools that clean up or look something up, and RCCL's advice about the host and its own
+build: no program ends because of them."""
 _ECHO = re.compile(
     r"childfailed|signalexception|broken ?pipe|connection ?(?:was )?(?:reset|refused|closed"
     r"|aborted)"
@@ -96,10 +106,17 @@ def _grade(text: str) -> int | None:
     """0 is the best; None: the line names no failure."""
     low = text.lower()
     raised = _RAISED.match(text) is not None
+    if is_harmless(text):
+        return None
     if not raised and _PASSED_OVER.search(low, 0, 160) and "nccl warn" not in low:
         return None
     graded = next((grade for pattern, grade in _GRADES if pattern.search(low)), None)
     return 0 if raised and graded in (None, 2) else graded
+
+
+def is_harmless(text: str) -> bool:
+    """Return whether good programs print such a line, too."""
+    return _HARMLESS.search(text.strip().lower()) is not None
 
 
 def is_echo(error: str) -> bool:
