@@ -148,7 +148,7 @@ def _by_exit(
     """Return the symptom from the exit code of a node that ended by itself, before all others, and
     without a line. If its log has not even an echo, the others failed because of it."""
     code = ends.get(node, Ended()).exit or 0
-    if code not in _SIGNALLED or any(symptom.grade < ECHO for symptom in by_node[node]):
+    if code not in _SIGNALLED or any(symptom.grade < MENTION for symptom in by_node[node]):
         return None
     order = _order(ends[node])
     if any(_order(end) <= order for other, end in ends.items() if other != node):

@@ -343,6 +343,12 @@ def test_advice_of_rccl_as_its_last_error_is_not_the_failure() -> None:
     assert found.text in raised.decode() and found.cause == "rccl_system_error"
 
 
+@pytest.mark.parametrize(("code", "cause"), [(137, "killed"), (139, "crash"), (1, "data_missing")])
+def test_a_signal_counts_before_words_said_in_passing(code: int, cause: str) -> None:
+    found = first_cause({"n1": symptoms(SHELL)}, {"n1": Ended(code, 60)})
+    assert found is not None and found[1].cause == cause
+
+
 def test_the_source_that_a_traceback_quotes_says_nothing() -> None:
     frame = b'[rank0]:   File "/x/train.py", line 3, in <module>\n[rank0]:     raise OSError("No space left on device")\n'
     assert causes_of(frame) == []
