@@ -56,9 +56,13 @@ def first_cause(
         code = ends.get(mute[0], Ended()).exit
         end = "no exit code" if code is None else f"exit code {code}"
         return mute[0], Symptom(END, f"{end}, without a last word", -1)
-    grades = (
-        (deepest, MENTION) if deepest == SYMPTOM else (deepest,)
-    )  # processes that wait for a dead node mention that, too
+    grades = {deepest}
+    if all(symptom.is_remark for symptom in firsts.values() if symptom.grade == deepest):
+        # A remark on a node counts before a known failure of others only if it ended first.
+        known_grades = [symptom.grade for symptom in firsts.values() if symptom.beats_remarks]
+        grades.add(min(known_grades, default=deepest))
+    if SYMPTOM in grades:
+        grades.add(MENTION)  # processes that wait for a dead node mention that, too
     left = {node: symptom for node, symptom in firsts.items() if symptom.grade in grades}
     stamps = [symptom.time for symptom in left.values() if symptom.time is not None]
     if len(stamps) == len(left):
@@ -74,17 +78,15 @@ def first_cause(
 def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | None:
     """Return the symptom that counts of one log: the first of the deepest grade, or a more exact
     line about the same."""
-    first = min(
-        symptoms,
-        key=lambda symptom: symptom.grade,
-        default=by_exit,
-    )
-    if first is None or (by_exit is not None and first.grade > by_exit.grade):
+    if by_exit is not None or not symptoms:
         return by_exit
-    if _is_remark(first):
+    first = min(symptoms, key=lambda symptom: symptom.grade)
+    if first.is_remark:
         raised = (symptom for symptom in symptoms if symptom.raised)
         first = next((symptom for symptom in raised if symptom.grade == PROGRAM), first)
     first = _named(first, symptoms)
+    if first.is_remark:
+        first = _known_or(first, symptoms)
     exacter = EXACTER.get(first.cause)
     if not exacter:
         return first
@@ -94,11 +96,16 @@ def _first(symptoms: Sequence[Symptom], by_exit: Symptom | None) -> Symptom | No
     return replace(first, named=exact.cause, episode=(*first.episode, (exact.text, exact.offset)))
 
 
-def _is_remark(symptom: Symptom) -> bool:
-    """Return whether a line marked as an error ends no program and has no known meaning."""
-    if symptom.grade != PROGRAM or symptom.raised or symptom.cause:
-        return False
-    return "what():" not in symptom.text
+def _known_or(remark: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
+    """Return the deepest line with a known meaning, or the remark. Of lines near each other, both
+    are quoted."""
+    candidates = [symptom for symptom in symptoms if symptom.beats_remarks]
+    if not candidates:
+        return remark
+    first = _named(min(candidates, key=lambda symptom: symptom.grade), symptoms)
+    if abs(first.before - remark.before) > _NEAR:
+        return first
+    return replace(first, episode=(*first.episode, (remark.text, remark.offset)))
 
 
 def _named(first: Symptom, symptoms: Sequence[Symptom]) -> Symptom:
@@ -146,9 +153,11 @@ def _by_exit(
     node: str, by_node: Mapping[str, Sequence[Symptom]], ends: Mapping[str, Ended]
 ) -> Symptom | None:
     """Return the symptom from the exit code of a node that ended by itself, before all others, and
-    without a line. If its log has not even an echo, the others failed because of it."""
+    without a line but remarks. If its log has not even an echo, the others failed because of it."""
     code = ends.get(node, Ended()).exit or 0
-    if code not in _SIGNALLED or any(symptom.grade < MENTION for symptom in by_node[node]):
+    if code not in _SIGNALLED or any(
+        symptom.grade < MENTION and not symptom.is_remark for symptom in by_node[node]
+    ):
         return None
     order = _order(ends[node])
     if any(_order(end) <= order for other, end in ends.items() if other != node):

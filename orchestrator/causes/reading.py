@@ -119,6 +119,18 @@ class Symptom:
         return bool(self.named) or self._meaning[1] < KIND
 
     @property
+    def is_remark(self) -> bool:
+        """Return whether a line marked as an error ends no program and has no known meaning."""
+        if self.grade != PROGRAM or self.raised or self.cause:
+            return False
+        return "what():" not in self.text
+
+    @property
+    def beats_remarks(self) -> bool:
+        """Return whether a line's known meaning counts before a remark."""
+        return PROGRAM <= self.grade <= SYMPTOM and bool(self.cause)
+
+    @property
     def _meaning(self) -> tuple[str, int]:
         return meaning(self.text + self.rest, tuple(text for text, _ in self.episode))
 
@@ -519,16 +531,17 @@ def _without_announcements(candidates: list[Symptom]) -> list[Symptom]:
 
 def _without_outer_ends(candidates: list[Symptom]) -> list[Symptom]:
     """Return the symptoms without the ends that others made of an earlier failure."""
+    outer = {symptom for symptom in candidates if is_outer_end(symptom.text)}
+    if not outer:
+        return candidates
     failures = [
         symptom.offset
         for symptom in candidates
-        if PROGRAM <= symptom.grade <= SYMPTOM and not is_outer_end(symptom.text)
+        if PROGRAM <= symptom.grade <= SYMPTOM and symptom not in outer and not symptom.is_remark
     ]
-    if not failures:
-        return candidates
-    first = min(failures)
+    first = min(failures, default=None)
     return [
         symptom
         for symptom in candidates
-        if not is_outer_end(symptom.text) or symptom.offset < first
+        if first is None or symptom not in outer or symptom.offset < first
     ]

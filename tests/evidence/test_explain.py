@@ -349,6 +349,44 @@ def test_a_signal_counts_before_words_said_in_passing(code: int, cause: str) -> 
     assert found is not None and found[1].cause == cause
 
 
+REMARK = b"error: XDG_RUNTIME_DIR not set in the environment.\n"
+KILLED = b"step\n" * 9 + b"Killed\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "cause"),
+    [
+        (b"", 1, ""),
+        (b"", 137, "killed"),
+        (KILLED, 1, "killed"),
+        (b"Segmentation fault (core dumped)\n", 1, "crash"),
+        (WATCHDOG, 1, "collective_timeout"),
+        (b"step\n" * 9 + b"HIP error: out of memory\n", 1, "gpu_out_of_memory"),
+    ],
+)
+def test_an_error_of_unknown_meaning_hides_no_known_failure(
+    log: bytes, code: int, cause: str
+) -> None:
+    found = first_cause({"n1": symptoms(REMARK + log)}, {"n1": Ended(code, 60)})
+    assert found is not None and found[1].cause == cause
+    # It may be the first failure, so it is quoted if it is near.
+    is_quoted = REMARK.decode().rstrip() in (found[1].text, *(text for text, _ in found[1].episode))
+    assert is_quoted == (not log.startswith(b"step") and code == 1)
+
+
+@pytest.mark.parametrize(("lasted", "node"), [((70, 60, 65), "n1"), ((50, 60, 65), "n0")])
+def test_an_error_of_unknown_meaning_counts_on_the_node_that_ended_first(
+    lasted: tuple[int, ...], node: str
+) -> None:
+    lost = b"RuntimeError: Connection closed by peer [10.0.0.7]:4411\n"
+    logs = {"n0": lost, "n1": KILLED, "n2": WATCHDOG}
+    ends = {name: Ended(1, seconds) for name, seconds in zip(logs, lasted, strict=True)}
+    found = first_cause({name: symptoms(REMARK + log) for name, log in logs.items()}, ends)
+    assert found is not None and found[0] == node
+    without_ends = first_cause({name: symptoms(REMARK + log) for name, log in logs.items()}, {})
+    assert without_ends is not None and without_ends[1].cause == "killed"
+
+
 def test_the_source_that_a_traceback_quotes_says_nothing() -> None:
     frame = b'[rank0]:   File "/x/train.py", line 3, in <module>\n[rank0]:     raise OSError("No space left on device")\n'
     assert causes_of(frame) == []
