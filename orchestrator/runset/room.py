@@ -14,8 +14,9 @@ def no_room(error: OSError, what: str, log_dir: Path) -> SetError | None:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     folder = quoted(log_dir)
+    limits = "quota -s" if error.errno == errno.EDQUOT else f"df -h {folder}"
     return SetError(
         f"{what}: {error.strerror or error}",
         hint="make room: remove old sets (orchestrator rm); the command below shows the largest",
-        fix=Fix(f"df -h {folder}; du -sh {folder}/* | sort -h | tail -5; quota -s"),
+        fix=Fix(f"{limits}; du -sh {folder}/* | sort -h | tail -5"),
     )
