@@ -293,7 +293,7 @@ def _add_run(source: Source, number: int) -> None:
         source.files.append(RunFile(path, os.path.basename(path), number, seed if known else None))
     else:
         source.pending.append(number)
-        if not _is_given_up(source, failed):
+        if not _is_given_up(source, number):
             source.awaited.append(number)
     if len(done) > 1:
         source.refused.append(
@@ -302,10 +302,21 @@ def _add_run(source: Source, number: int) -> None:
         )
 
 
-def _is_given_up(source: Source, lost: list[dict[str, Any]]) -> bool:
-    """Return whether a run without a result has used up its attempts, which ended jobs do not."""
+def _is_given_up(source: Source, number: int) -> bool:
+    """Return whether a run without a result has used up its attempts, which count in one job
+    (onnode/policy/queue.py)."""
+    attempts = [
+        source.walk.json(f"{source.walk.attempt(number, attempt)}/state.json")
+        for attempt in source.walk.attempts(number)
+    ]
+    if not all(attempt.get("outcome") for attempt in attempts):
+        return False  # one is at work
+    job = attempts[-1].get("job_id") if attempts else None
+    died = sum(
+        attempt["outcome"] == "infrastructure" and attempt.get("job_id") == job
+        for attempt in attempts
+    )
     most = source.described.get("max_attempts")
-    died = sum(attempt["outcome"] == "infrastructure" for attempt in lost)
     return isinstance(most, int) and 0 < most <= died
 
 

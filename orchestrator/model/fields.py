@@ -324,7 +324,7 @@ def _sbatch(text: str) -> str:
 def _words(text: str) -> list[str]:
     """Split a #SBATCH line as sbatch does, which itself refuses a missing quote."""
     try:
-        return shlex.split(text)
+        return shlex.split(text, comments=True)
     except ValueError:
         return text.split()
 

@@ -17,6 +17,9 @@ def no_room(error: OSError, what: str, log_dir: Path) -> SetError | None:
     limits = "quota -s" if error.errno == errno.EDQUOT else f"df -h {folder}"
     return SetError(
         f"{what}: {error.strerror or error}",
-        hint="make room: remove old sets (orchestrator rm); the command below shows the largest",
-        fix=Fix(f"{limits}; du -sh {folder}/* | sort -h | tail -5"),
+        hint=(
+            "make room: `orchestrator rm` moves sets to .trash there, and rm -r of that frees the "
+            "space; the command below shows the largest folders"
+        ),
+        fix=Fix(f"{limits}; du -ahd1 {folder} | sort -h | tail -5"),
     )

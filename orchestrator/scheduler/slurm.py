@@ -136,19 +136,22 @@ class Slurm:
         A list without the job proves little: sites put caches before squeue, and a controller that
         starts may answer with less. Raises SchedulerUnknown without a readable answer.
         """
-        if listed := self.jobs(ids=[job_id]).get(job_id):
-            return listed
         if not job_id.isdecimal():
             return None
-        answer = self._ask(
-            ["scontrol", "--oneliner", "--all", "show", "job", job_id], timeout_s=QUERY_S
-        )
+        argv = ["scontrol", "--oneliner", "--all", "show", "job", job_id]
+        answer = self._ask(argv, timeout_s=QUERY_S)
         if answer.returncode != 0 and UNKNOWN_JOB.search(answer.stderr):
             return None
         for job in parse_show(answer) if answer.returncode == 0 else ():
             if job.id == job_id:
                 return job
+        if re.search(rf"(?m)^JobId=\d+ (?:Array|Het)JobId={job_id} ", answer.stdout):
+            return None  # of another: jobs of sets have no parts
         raise unknown(answer, f"Slurm gives no answer on job {job_id}", hint="ask again later")
+
+    def _known(self, job_id: str) -> Job | None:
+        """Return a job as squeue lists it, whatever its name, or as `job` does."""
+        return self.jobs(ids=[job_id]).get(job_id) or self.job(job_id)
 
     def _queue(self, names: frozenset[str], ids: frozenset[str]) -> list[Job]:
         mark = self._world.token()
@@ -181,7 +184,7 @@ class Slurm:
         Return whether the job is over. Raises SchedulerError/SchedulerUnknown if scancel or squeue
         fails.
         """
-        job = self.job(job_id)
+        job = self._known(job_id)
         if job is None or not job.alive:
             return True
         if not job.waiting and job.state != "SUSPENDED":  # Slurm sends it no signal
@@ -249,7 +252,7 @@ class Slurm:
         pause_s = 0.25
         while True:
             try:
-                job = self.job(job_id)
+                job = self._known(job_id)
             except SchedulerUnknown:
                 job = Job(
                     job_id, "", "UNKNOWN"

@@ -76,7 +76,7 @@ def test_users_have_names() -> None:
 @pytest.mark.parametrize(
     ("code", "hint", "fix"),
     [
-        (errno.ENOSPC, "make room", "du -sh "),
+        (errno.ENOSPC, "make room", "du -ahd1 "),
         (errno.EACCES, "ask its owner", "ls -ld "),
         (errno.EROFS, "mounted read-only", ""),
         (errno.ESTALE, "is the shared storage mounted?", ""),

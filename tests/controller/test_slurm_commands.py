@@ -243,6 +243,9 @@ def test_a_job_is_gone_only_by_the_word_of_the_controller(fake: Fake) -> None:
     fake("scontrol", FORGOTTEN)
     assert Slurm().job("4") is None
     assert Slurm().job("local-4-5") is None
+    parts = "JobId=7 ArrayJobId=4 ArrayTaskId=1 JobName=x UserId=other(7) JobState=RUNNING"
+    fake("scontrol", f"echo '{parts}'")
+    assert Slurm().job("4") is None
 
 
 @pytest.mark.parametrize(

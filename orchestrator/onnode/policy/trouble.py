@@ -106,7 +106,7 @@ def _grade(text: str) -> int | None:
     """0 is the best; None: the line names no failure."""
     low = text.lower()
     raised = _RAISED.match(text) is not None
-    if is_harmless(text):
+    if not raised and is_harmless(text):
         return None
     if not raised and _PASSED_OVER.search(low, 0, 160) and "nccl warn" not in low:
         return None
