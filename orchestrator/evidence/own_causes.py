@@ -18,7 +18,9 @@ from orchestrator.scheduler.reasons import is_remark
 EDITED = f"{RESUME} --edited"
 SUBMIT = "orchestrator {again}"
 _PREFLIGHT = "orchestrator doctor --nodes {nodes}"
-_ROOM = "df -h {log_dir}; du -ahd1 {log_dir} | sort -h | tail -5"
+FILLS = "du -ahd1 {log_dir} | sort -h | tail -5"
+"""Shows the largest folders of a full log directory."""
+_ROOM = f"df -h {{log_dir}}; {FILLS}"
 
 _BOOKKEEPING = re.compile(
     rf" orchestrator: {MARK}\d"  # the head of the ledger closes every output

@@ -11,6 +11,7 @@ from orchestrator.words import quoted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from orchestrator.onnode.kernel.regular import PathLike
@@ -285,15 +286,20 @@ def _add_run(source: Source, number: int) -> None:
     state = source.walk.json(f"{source.walk.run(number)}/state.json")
     lost = state.get("outcome") in LOST
     path = source.result(number)
-    failed, done = _attempts(source, number)
-    source.unscored += failed
+    attempts = [
+        (attempt, source.walk.json(f"{source.walk.attempt(number, attempt)}/state.json"))
+        for attempt in source.walk.attempts(number)
+    ]
+    source.unscored += _lost(attempts, number)
+    done = [attempt for attempt, state in attempts if state.get("outcome") in DONE]
     if path and not lost:
         seed = state.get("seed")
         known = isinstance(seed, int) and seed > 0
         source.files.append(RunFile(path, os.path.basename(path), number, seed if known else None))
     else:
         source.pending.append(number)
-        if not _is_given_up(source, number):
+        most = source.described.get("max_attempts")
+        if not _is_given_up([state for _, state in attempts], most):
             source.awaited.append(number)
     if len(done) > 1:
         source.refused.append(
@@ -302,38 +308,27 @@ def _add_run(source: Source, number: int) -> None:
         )
 
 
-def _is_given_up(source: Source, number: int) -> bool:
-    """Return whether a run without a result has used up its attempts, which count in one job
-    (onnode/policy/queue.py)."""
-    attempts = [
-        source.walk.json(f"{source.walk.attempt(number, attempt)}/state.json")
-        for attempt in source.walk.attempts(number)
-    ]
-    if not all(attempt.get("outcome") for attempt in attempts):
+def _is_given_up(states: Sequence[Mapping[str, Any]], most: object) -> bool:
+    """Return whether a run without a result has used up its attempts, `most` in one job
+    (onnode/policy/queue.py). `states`: of all its attempts."""
+    if not all(state.get("outcome") for state in states):
         return False  # one is at work
-    job = attempts[-1].get("job_id") if attempts else None
+    job = states[-1].get("job_id") if states else None
     died = sum(
-        attempt["outcome"] == "infrastructure" and attempt.get("job_id") == job
-        for attempt in attempts
+        state["outcome"] == "infrastructure" and state.get("job_id") == job for state in states
     )
-    most = source.described.get("max_attempts")
     return isinstance(most, int) and 0 < most <= died
 
 
-def _attempts(source: Source, number: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return the lost attempts, and the numbers of attempts with a result."""
-    lost, done = [], []
-    for attempt in source.walk.attempts(number):
-        state = source.walk.json(f"{source.walk.attempt(number, attempt)}/state.json")
-        if state.get("outcome") in DONE:
-            done.append(attempt)
+def _lost(
+    attempts: Iterable[tuple[int, Mapping[str, Any]]], number: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the lost attempts of a run."""
+    for _, state in attempts:
         if state.get("outcome") in LOST:
-            lost.append(
-                {
-                    "run": number,
-                    "attempt": state.get("attempt"),
-                    "outcome": state["outcome"],
-                    "reason": state.get("reason", ""),
-                }
-            )
-    return lost, done
+            yield {
+                "run": number,
+                "attempt": state.get("attempt"),
+                "outcome": state["outcome"],
+                "reason": state.get("reason", ""),
+            }

@@ -13,6 +13,8 @@ def no_room(error: OSError, what: str, log_dir: Path) -> SetError | None:
     """Return the error if storage or quota are full."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
+    from orchestrator.evidence.own_causes import FILLS  # slow, and rarely needed
+
     folder = quoted(log_dir)
     limits = "quota -s" if error.errno == errno.EDQUOT else f"df -h {folder}"
     return SetError(
@@ -21,5 +23,5 @@ def no_room(error: OSError, what: str, log_dir: Path) -> SetError | None:
             "make room: `orchestrator rm` moves sets to .trash there, and rm -r of that frees the "
             "space; the command below shows the largest folders"
         ),
-        fix=Fix(f"{limits}; du -ahd1 {folder} | sort -h | tail -5"),
+        fix=Fix(f"{limits}; {FILLS.format(log_dir=folder)}"),
     )

@@ -335,9 +335,9 @@ def test_a_mistyped_data_folder_ends_in_the_one_that_is_there(cli: Commands, lla
 
 def test_data_that_no_key_names_are_named_and_not_downloaded(cli: Commands, site: Path) -> None:
     """They may exist. A download of terabytes to a likely place would not set the key."""
-    remedy = rows(cli, "MI325X_08x08x32", "flux1", "--site", site)["data"]["remedy"]
+    remedy = rows(cli, "MI300X_02x08x32", "flux1", "--site", site)["data"]["remedy"]
     asking = f"orchestrator config --set data.flux1.DATADIR --site {site} && orchestrator"
-    assert remedy == f"{asking} doctor MI325X_08x08x32 flux1 --site {site}"
+    assert remedy == f"{asking} doctor MI300X_02x08x32 flux1 --site {site}"
     assert cli("prepare", "flux1", "--check", "--site", site).code == ExitCode.BAD_INPUT
     assert cli.err.endswith(f"\n  {asking} prepare flux1 --check --site {site}\n")
     (site.parent / "data/flux1").mkdir(parents=True)
@@ -675,7 +675,7 @@ def test_problems_are_counted_not_rows(rows: list[Row], shown: str) -> None:
 def test_an_unset_folder_is_one_problem_of_this_host_and_its_nodes(
     cli: Commands, site: Path
 ) -> None:
-    cli("doctor", "MI325X_08x08x32", "flux1", "--site", site)
+    cli("doctor", "MI300X_02x08x32", "flux1", "--site", site)
     assert cli.out.count("names no folder for data.flux1.DATADIR") == 1
     assert cli.out.count("fix: orchestrator config --set data.flux1.DATADIR --site ") == 1
     assert "DATADIR is not set" not in cli.out

@@ -89,7 +89,7 @@ def test_a_set_gets_more_runs(cli: Commands, site: Path) -> None:
     assert open_set(root).record.nexp == 3
 
 
-@pytest.mark.parametrize("nexp", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("nexp", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_set_of_too_few_runs_for_a_score_ends_in_the_command_for_more(
     cli: Commands, site: Path, nexp: int
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_set_of_too_few_runs_for_a_score_ends_in_the_command_for_more(
     assert cli("explain", root, "--site", site).out.splitlines()[-1] == command
     assert cli("score", root, "--site", site).out.splitlines()[-1] == command
     assert f"no valid score yet by the workload's own rules: {nexp} of 3 runs finished" in cli.out
-    if nexp == 1:  # what the command does is the same
+    if nexp == 1:
         return
     assert cli(*command.split()[1:]).code == ExitCode.OK, cli.err
     assert cli("watch", root).code == ExitCode.OK
@@ -109,6 +109,7 @@ def test_a_set_of_too_few_runs_for_a_score_ends_in_the_command_for_more(
         assert "resume" not in cli.out and "a score needs" not in cli.out
 
 
+@pytest.mark.long
 def test_an_interrupted_extension_is_completed(cli: Commands, site: Path) -> None:
     """The ledger declares first: whoever resumes next writes what is missing in set.json."""
     root = started(cli, site)

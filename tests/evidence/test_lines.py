@@ -87,6 +87,7 @@ def test_the_deciding_line_is_quoted(usual: list[Explanation]) -> None:
     assert first >= 0.9 * len(LABELLED)
 
 
+@pytest.mark.long
 def test_without_any_cause_the_line_is_found_as_often(
     folder: Path, usual: list[Explanation], monkeypatch: pytest.MonkeyPatch
 ) -> None:

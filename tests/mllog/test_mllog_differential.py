@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MUTATIONS = int(os.environ.get("MLLOG_MUTATIONS", "300"))
 FIRST = int(os.environ.get("MLLOG_FIRST", "0"))
-CHUNKS = 12
+CHUNKS = 24
 # (set, ruleset, how often it is taken)
 SETS = [
     ("v5.0/AMD/MI300X_EPYC_9575F_pytorch/llama2_70b_lora", "5.0.0", 5),
