@@ -9,7 +9,8 @@ A busy run and a quiet one take turns. During a busy run four processes compute 
 runs are those of an ordinary user (the script itself needs root for that), so tests that need a lab
 are skipped. Runs are on record in --keep, with their output: started again, it goes on with the
 runs of this commit that are missing. --most ends it after so many. A run that leaves a process is
-not green. Exits with 1 if a run was not green.
+not green. Exits with 1 if a run was not green. `work` is what a fixed piece of work costs before
+and after a run, in seconds of processor: the speed of a machine that has neighbours.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Run:
     seconds: float
     counts: dict[str, int]
     bad: tuple[str, ...]
+    work_s: float = 0.0
+    """Of ten million additions in Python, the mean of before and after."""
 
     @property
     def row(self) -> str:
@@ -63,6 +66,7 @@ class Run:
             f"{self.seed}",
             *shown,
             f"{self.seconds:.0f}",
+            f"{self.work_s:.2f}" if self.work_s else "-",
         ]
         return (
             "".join(word.rjust(width) for word, width in zip(cells, WIDTHS, strict=True))
@@ -78,8 +82,8 @@ class Run:
         return self.status == 0 and not self.bad
 
 
-HEADS = ("run", "machine", "order", "passed", "failed", "errors", "skipped", "seconds")
-WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9)
+HEADS = ("run", "machine", "order", "passed", "failed", "errors", "skipped", "seconds", "work")
+WIDTHS = (4, 9, 12, 8, 8, 8, 9, 9, 6)
 
 
 @contextmanager
@@ -95,6 +99,14 @@ def busy_with(command: list[str], processes: int) -> Iterator[None]:
     finally:
         for process in running:
             end(process)
+
+
+def work_s() -> float:
+    """Return how much processor time ten million additions take."""
+    began, total = time.process_time(), 0
+    for number in range(10**7):
+        total += number
+    return time.process_time() - began
 
 
 def run_to_its_end(command: list[str], **options: Any) -> int:
@@ -147,7 +159,7 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
         else:
             env["CI"] = "true"  # a lab test that is skipped is a failure, and one of the site
             command.insert(command.index(target), "docs")
-        began = time.monotonic()
+        before, began = work_s(), time.monotonic()
         with busy_with(load or SPIN, (1 if load else BUSY) if busy else 0), log.open("wb") as out:
             status = run_to_its_end(
                 command, cwd=clone, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
@@ -162,7 +174,8 @@ def run(number: int, *, busy: bool, load: list[str], target: str, user: str, kee
         for many, word in COUNTS.findall(tail)
     }
     bad = (*stayed, *(name.decode(errors="replace") for name in LAST.findall(text)))
-    return Run(number, busy, seed, status, seconds, counts, bad)
+    work = round((before + work_s()) / 2, 3)
+    return Run(number, busy, seed, status, seconds, counts, bad, work)
 
 
 def end_what_stayed(place: Path) -> list[str]:
