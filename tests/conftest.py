@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,8 @@ TESTS = Path(__file__).resolve().parent
 TOP = TESTS.parent
 STARTS_LAB = os.environ.get("ORCHESTRATOR_LAB_LATE") == "yes"
 """The first test that needs the lab starts it while others run; `lab/with --late` removes it."""
+
+NUMBERS = count()
 
 # A shell starts what it puts in the background with SIGINT and SIGQUIT ignored, nohup does so with SIGHUP, and children
 # inherit it: commands that tests interrupt would not notice. (A child's other signals are put back by subprocess.)
@@ -350,6 +354,13 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     is_worker = hasattr(session.config, "workerinput")
     if exitstatus == pytest.ExitCode.OK and option.basetemp is None and not is_worker:
         shutil.rmtree(factory.getbasetemp(), ignore_errors=True)
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this test. The fixture that this one replaces looks at the folders of all tests before it."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    return tmp_path_factory.mktemp(f"{name}{next(NUMBERS)}", numbered=False)
 
 
 def empty(folder: Path | None) -> None:

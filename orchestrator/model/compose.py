@@ -28,7 +28,7 @@ from orchestrator.model.entry import (
 )
 from orchestrator.model.site_documents import Site
 from orchestrator.model.sites import check_data_variables, site_of
-from orchestrator.model.source import Document, Key, folders_in, override, read, shown
+from orchestrator.model.source import Document, Key, folders_in, override, read
 from orchestrator.model.transport import site_variables, transport_settings
 from orchestrator.resources import data_dir
 from orchestrator.words import quoted
@@ -239,7 +239,7 @@ class _Composition:
     ) -> None:
         home, there = document.origin(key)
         line = document.line(key) if document.lines else 0
-        origin = Origin(layer, shown(home.path), line, _source(home, there, source))
+        origin = Origin(layer, home.shown_path, line, _source(home, there, source))
         if value is None:
             # Also without an earlier value: the nodes must not detect it.
             self.removed[name] = origin

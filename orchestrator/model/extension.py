@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from orchestrator.model.source import Document, Key, shown
+from orchestrator.model.source import Document, Key
 
 EXTENDS = "extends"
 _ENVIRONMENTS = ("env", "logged", "offline")
@@ -154,5 +154,5 @@ def _adopt(origins: _Origins, source: Document, value: Any, there: Key, here: Ke
 def chain_text(documents: list[Document]) -> str:
     """Format a circle of `extends`, with lines."""
     return " extends ".join(
-        f"{shown(document.path)}:{document.line((EXTENDS,))}" for document in documents
+        f"{document.shown_path}:{document.line((EXTENDS,))}" for document in documents
     )

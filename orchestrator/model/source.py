@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +81,10 @@ class Document:
         home, there = self.origin(key)
         return home.lines.get(there, 1)
 
+    @cached_property
+    def shown_path(self) -> str:
+        return shown(self.path)
+
     @property
     def paths(self) -> tuple[Path, ...]:
         """Return the file, and those that it extends."""
@@ -96,8 +101,8 @@ class Document:
             return
         home, _ = self.origin(key)
         if home.path != self.path:
-            text = f"{text} (inherited by {shown(self.path)})"
-        self.problems.append(Problem(shown(home.path), self.line(key), key_text(key), text))
+            text = f"{text} (inherited by {self.shown_path})"
+        self.problems.append(Problem(home.shown_path, self.line(key), key_text(key), text))
 
     def put(self, key: Key, value: Any, option: str) -> None:
         """Replace a value by that of a command line's `option`."""

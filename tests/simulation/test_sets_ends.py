@@ -71,7 +71,7 @@ def test_a_signal_in_a_run(sets: Sets, number: int, state: str) -> None:
     assert len(one.jobs()) == 2
 
 
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_a_signal_at_any_moment_is_not_lost(sets: Sets, part: int) -> None:
     """From the first second to the end of the first run, and around each moment at which the loop decides."""
     moments = [0.5 + 0.7 * k for k in range(24)] + [575.0 + 4.1 * k for k in range(12)]
@@ -196,9 +196,7 @@ def test_everything_is_killed(sets: Sets) -> None:
     assert settled["reason"] == f"job {first['job_id']} ended without closing this attempt"
 
 
-@pytest.mark.parametrize(
-    ("step", "stride"), [(2, 45), (24, 45), pytest.param(1, 1, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("step", "stride"), [(2, 45), pytest.param(1, 1, marks=pytest.mark.long)])
 def test_the_loop_is_killed_in_front_of_any_step(sets: Sets, step: int, stride: int) -> None:
     """Each call of the world is a step: no finished run is lost, and a run is repeated only if it had not ended."""
     while True:
@@ -339,7 +337,9 @@ def test_a_job_that_is_ended_while_its_nodes_get_ready_sets_none_aside(
     assert (world.set.job["state"], world.set.excluded()) == ("cancelled", [])
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, 4))]
+)
 def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(
     sets: Sets, part: int
 ) -> None:

@@ -47,6 +47,8 @@ def parse_check(detail: str) -> Check | None:
 
 def line(text: str, limit: int = MOST_CHARACTERS) -> str:
     """Return one line of valid UTF-8."""
+    if text.isascii() and text.isprintable():
+        return text[:limit]
     return clean(text[:limit], limit).replace(UNIT, " ").encode("utf-8", "replace").decode()
 
 

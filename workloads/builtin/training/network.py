@@ -30,6 +30,10 @@ MOMENTUM = 0.8
 SCALE = float(1 << 36)
 LIMIT = float(1 << 16)  # 2^52 per rank, so that 1024 ranks stay inside the 64 bits of a frame
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 Sample = tuple[list[float], float]
 Layer = list[list[float]]
 
@@ -59,34 +63,50 @@ class Network:
         self.hidden = [[w + uniform(random, width) for w in row] for row in self.hidden]
         self.output = [w + uniform(random, width) for w in self.output]
 
-    def predict(self, inputs: list[float]) -> float:
-        output = self.output
-        return sum(
-            [w * tanh(sum(map(mul, row, inputs))) for w, row in zip(output, self.hidden)],
-            output[-1],
-        )
+    def forward(self, inputs: Sequence[list[float]]) -> tuple[list[list[float]], list[float]]:
+        """Return the values of the hidden units, a list for each, and the predictions.
+
+        Written out for 7 inputs and 6 units: three times as fast as loops over these, and most of
+        a run's time.
+        """
+        units = [
+            [
+                tanh(a * p + b * q + c * r + d * s + e * t + f * u + g * v + bias)
+                for p, q, r, s, t, u, v, _ in inputs
+            ]
+            for a, b, c, d, e, f, g, bias in self.hidden
+        ]
+        a, b, c, d, e, f, bias = self.output
+        return units, [
+            a * p + b * q + c * r + d * s + e * t + f * u + bias for p, q, r, s, t, u in zip(*units)
+        ]
 
     def loss(self, samples: list[Sample]) -> float:
         """Sum of the squared errors over `samples`."""
-        predict = self.predict
-        return sum([(predict(inputs) - wanted) ** 2 for inputs, wanted in samples])
+        _, said = self.forward([inputs for inputs, _ in samples])
+        return sum([(value - wanted) ** 2 for value, (_, wanted) in zip(said, samples)])
 
     def gradient(self, samples: list[Sample]) -> list[float]:
         """Sum over `samples` of the gradient of half the squared error; `size` members, hidden rows
         first."""
-        hidden, output = self.hidden, self.output
-        rows = [[0.0] * (INPUTS + 1) for _ in range(HIDDEN)]
-        last = [0.0] * (HIDDEN + 1)
-        for inputs, wanted in samples:
-            values = [tanh(sum(map(mul, row, inputs))) for row in hidden]
-            values.append(1.0)
-            error = sum(map(mul, output, values)) - wanted
-            last = [g + error * v for g, v in zip(last, values)]
-            for unit in range(HIDDEN):
-                value = values[unit]
-                delta = error * output[unit] * (1.0 - value * value)
-                rows[unit] = [g + delta * x for g, x in zip(rows[unit], inputs)]
-        return [g for row in rows for g in row] + last
+        inputs = [values for values, _ in samples]
+        units, said = self.forward(inputs)
+        errors = [value - wanted for value, (_, wanted) in zip(said, samples)]
+        rows: list[float] = []
+        for weight, values in zip(self.output, units):
+            a = b = c = d = e = f = g = bias = 0.0
+            for error, value, (p, q, r, s, t, u, v, _) in zip(errors, values, inputs):
+                delta = error * weight * (1.0 - value * value)
+                a += delta * p
+                b += delta * q
+                c += delta * r
+                d += delta * s
+                e += delta * t
+                f += delta * u
+                g += delta * v
+                bias += delta
+            rows += (a, b, c, d, e, f, g, bias)
+        return rows + [sum(map(mul, errors, values)) for values in units] + [sum(errors)]
 
     def step(self, gradient: list[float], learning_rate: float) -> None:
         """One step of momentum descent along the mean `gradient`."""
@@ -107,13 +127,15 @@ def starting_point(seed: int) -> Network:
     return network
 
 
-def sample(teacher: Network, index: int) -> Sample:
-    """Sample number `index` of the fixed data set; evaluation samples follow the training
-    samples."""
-    random = Random(DATA_SEED + 1 + index)
-    inputs = [uniform(random, 1.7) for _ in range(INPUTS)]
-    inputs.append(1.0)
-    return inputs, teacher.predict(inputs) + uniform(random, NOISE)
+def samples_of(teacher: Network, indices: range) -> list[Sample]:
+    """Samples of the fixed data set; evaluation samples follow the training samples."""
+    drawn = []
+    for index in indices:
+        random = Random(DATA_SEED + 1 + index)
+        inputs = [uniform(random, 1.7) for _ in range(INPUTS)]
+        drawn.append(([*inputs, 1.0], uniform(random, NOISE)))
+    _, said = teacher.forward([inputs for inputs, _ in drawn])
+    return [(inputs, value + noise) for value, (inputs, noise) in zip(said, drawn)]
 
 
 class Shard:
@@ -122,9 +144,9 @@ class Shard:
 
     def __init__(self, rank: int, world: int, seed: int) -> None:
         teacher = Network(DATA_SEED, 1.2)
-        self.train = [sample(teacher, index) for index in range(rank, TRAIN_SAMPLES, world)]
         total = TRAIN_SAMPLES + EVAL_SAMPLES
-        self.eval = [sample(teacher, index) for index in range(TRAIN_SAMPLES + rank, total, world)]
+        self.train = samples_of(teacher, range(rank, TRAIN_SAMPLES, world))
+        self.eval = samples_of(teacher, range(TRAIN_SAMPLES + rank, total, world))
         self.random = Random(seed * 1_000_003 + rank)
 
     def draw(self, count: int) -> list[Sample]:
@@ -137,6 +159,7 @@ class Shard:
 def whole(values: list[float]) -> list[int] | None:
     """The values as integers of 1/SCALE, or None when one is not finite or too large: the training
     has diverged."""
-    if not all([isfinite(value) and -LIMIT < value < LIMIT for value in values]):
+    # One that is not finite makes the sum so.
+    if not isfinite(sum(values)) or not -LIMIT < min(values) <= max(values) < LIMIT:
         return None
     return [int(value * SCALE) for value in values]
