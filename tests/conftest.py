@@ -35,7 +35,7 @@ TOP = TESTS.parent
 STARTS_LAB = os.environ.get("ORCHESTRATOR_LAB_LATE") == "yes"
 """The first test that needs the lab starts it while others run; `lab/with --late` removes it."""
 
-NUMBERS = count()
+FOLDER_NUMBERS = count()
 
 # A shell starts what it puts in the background with SIGINT and SIGQUIT ignored, nohup does so with SIGHUP, and children
 # inherit it: commands that tests interrupt would not notice. (A child's other signals are put back by subprocess.)
@@ -358,9 +358,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this test. The fixture that this one replaces looks at the folders of all tests before it."""
+    """A folder for this test. pytest's own fixture scans the folders of all earlier tests for a free number."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
-    return tmp_path_factory.mktemp(f"{name}{next(NUMBERS)}", numbered=False)
+    return tmp_path_factory.mktemp(f"{name}{next(FOLDER_NUMBERS)}", numbered=False)
 
 
 def empty(folder: Path | None) -> None:

@@ -9,8 +9,8 @@ A busy run and a quiet one take turns. During a busy run four processes compute 
 runs are those of an ordinary user (the script itself needs root for that), so tests that need a lab
 are skipped. Runs are on record in --keep, with their output: started again, it goes on with the
 runs of this commit that are missing. --most ends it after so many. A run that leaves a process is
-not green. Exits with 1 if a run was not green. `cpu` is the processor time of the tests, without
-the lab's daemons: on a machine with neighbours the same tests cost up to half as much again.
+not green. Exits with 1 if a run was not green. `cpu` is the processor time of the tests in seconds,
+without the lab's daemons: a busy host of a virtual machine can raise it by half.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Run:
     counts: dict[str, int]
     bad: tuple[str, ...]
     cpu_s: float = 0.0
-    """User and system time of its processes."""
+    """User and system time of its processes (seconds)."""
 
     @property
     def row(self) -> str:
@@ -102,7 +102,7 @@ def busy_with(command: list[str], processes: int) -> Iterator[None]:
 
 
 def cpu_s() -> float:
-    """Return how much processor time the processes have taken that this one has waited for."""
+    """Return the processor time of all ended child processes (seconds)."""
     used = os.times()
     return used.children_user + used.children_system
 

@@ -309,10 +309,10 @@ def _add_run(source: Source, number: int) -> None:
 
 
 def _is_given_up(states: Sequence[Mapping[str, Any]], most: object) -> bool:
-    """Return whether a run without a result has used up its attempts, `most` in one job
+    """Return whether a run without a result has used up its attempts: `most` in one job
     (onnode/policy/queue.py). `states`: of all its attempts."""
     if not all(state.get("outcome") for state in states):
-        return False  # one is at work
+        return False  # an attempt is running
     job = states[-1].get("job_id") if states else None
     died = sum(
         state["outcome"] == "infrastructure" and state.get("job_id") == job for state in states

@@ -83,6 +83,7 @@ class Document:
 
     @cached_property
     def shown_path(self) -> str:
+        """The path for people, resolved once."""
         return shown(self.path)
 
     @property

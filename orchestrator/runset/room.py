@@ -13,7 +13,7 @@ def no_room(error: OSError, what: str, log_dir: Path) -> SetError | None:
     """Return the error if storage or quota are full."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
-    from orchestrator.evidence.own_causes import FILLS  # slow, and rarely needed
+    from orchestrator.evidence.own_causes import FILLS  # a slow import, rarely needed
 
     folder = quoted(log_dir)
     limits = "quota -s" if error.errno == errno.EDQUOT else f"df -h {folder}"

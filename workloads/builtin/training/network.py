@@ -66,8 +66,8 @@ class Network:
     def forward(self, inputs: Sequence[list[float]]) -> tuple[list[list[float]], list[float]]:
         """Return the values of the hidden units, a list for each, and the predictions.
 
-        Written out for 7 inputs and 6 units: three times as fast as loops over these, and most of
-        a run's time.
+        Unrolled for INPUTS = 7 and HIDDEN = 6, since a run spends most of its time here: three
+        times as fast as loops.
         """
         units = [
             [
@@ -83,15 +83,15 @@ class Network:
 
     def loss(self, samples: list[Sample]) -> float:
         """Sum of the squared errors over `samples`."""
-        _, said = self.forward([inputs for inputs, _ in samples])
-        return sum([(value - wanted) ** 2 for value, (_, wanted) in zip(said, samples)])
+        _, predictions = self.forward([inputs for inputs, _ in samples])
+        return sum([(value - wanted) ** 2 for value, (_, wanted) in zip(predictions, samples)])
 
     def gradient(self, samples: list[Sample]) -> list[float]:
         """Sum over `samples` of the gradient of half the squared error; `size` members, hidden rows
         first."""
         inputs = [values for values, _ in samples]
-        units, said = self.forward(inputs)
-        errors = [value - wanted for value, (_, wanted) in zip(said, samples)]
+        units, predictions = self.forward(inputs)
+        errors = [value - wanted for value, (_, wanted) in zip(predictions, samples)]
         rows: list[float] = []
         for weight, values in zip(self.output, units):
             a = b = c = d = e = f = g = bias = 0.0
@@ -128,14 +128,15 @@ def starting_point(seed: int) -> Network:
 
 
 def samples_of(teacher: Network, indices: range) -> list[Sample]:
-    """Samples of the fixed data set; evaluation samples follow the training samples."""
+    """Return these samples of the fixed data set; evaluation samples follow the training
+    samples."""
     drawn = []
     for index in indices:
         random = Random(DATA_SEED + 1 + index)
         inputs = [uniform(random, 1.7) for _ in range(INPUTS)]
         drawn.append(([*inputs, 1.0], uniform(random, NOISE)))
-    _, said = teacher.forward([inputs for inputs, _ in drawn])
-    return [(inputs, value + noise) for value, (inputs, noise) in zip(said, drawn)]
+    _, predictions = teacher.forward([inputs for inputs, _ in drawn])
+    return [(inputs, value + noise) for value, (inputs, noise) in zip(predictions, drawn)]
 
 
 class Shard:
@@ -159,7 +160,7 @@ class Shard:
 def whole(values: list[float]) -> list[int] | None:
     """The values as integers of 1/SCALE, or None when one is not finite or too large: the training
     has diverged."""
-    # One that is not finite makes the sum so.
+    # A NaN or an infinity among the values makes their sum NaN or infinite.
     if not isfinite(sum(values)) or not -LIMIT < min(values) <= max(values) < LIMIT:
         return None
     return [int(value * SCALE) for value in values]
