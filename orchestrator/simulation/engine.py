@@ -78,6 +78,7 @@ class SimProcess:
                 raise Killed(self.name)
         if self.steps >= self.stops_at and self.confirmed_at < self.engine.now:
             self.stops_at = NEVER
+            self.engine.wakes.append((self, self.engine.now + self.stops_s))
             self.engine.pause(self, self.stops_s)
 
     def die_at(self, step: float) -> None:
@@ -115,6 +116,7 @@ class SimProcess:
     def resume(self) -> None:
         """As SIGCONT."""
         self.stopped = False
+        self.engine.wakes.append((self, self.engine.now))
         self.engine.deliver(self)
 
 
@@ -187,6 +189,8 @@ class Engine:
         self.turns = 0
         self.processes: list[SimProcess] = []
         self.strands = 0
+        self.wakes: list[tuple[SimProcess, float]] = []
+        """Ends of pauses (virtual seconds)."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._count = 0
         self._pids = 1000

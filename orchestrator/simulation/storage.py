@@ -205,6 +205,9 @@ class SimFiles(SimReader):
                 self._fill(fd, path, content, handle)
             if sync:
                 self._sync(fd, path, handle)
+        except OSError:
+            self.remove(path)
+            raise
         finally:
             self._close(fd)
 

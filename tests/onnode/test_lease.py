@@ -172,6 +172,44 @@ def test_a_link_whose_reply_is_lost_is_ones_own(
     assert list(path.parent.iterdir()) == []
 
 
+def test_a_process_that_stood_still_while_it_took_one_tries_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own file was removed as that of a dead process. The holder keeps its lease."""
+    link = os.link
+
+    def stands_still(source: PathLike, target: PathLike) -> None:
+        monkeypatch.setattr(os, "link", link)
+        os.unlink(source)
+        link(source, target)
+
+    with held(path) as lease:
+        monkeypatch.setattr(os, "link", stands_still)
+        with pytest.raises(HeldError), held(path):
+            pass
+        assert lease.mine
+    monkeypatch.setattr(os, "link", stands_still)
+    with held(path) as lease:
+        assert lease.mine and os.link is link
+    assert list(path.parent.iterdir()) == []
+
+
+def test_failing_storage_takes_nobodys_lease_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with held(path) as lease:
+        with monkeypatch.context() as storage:
+            storage.setattr(os, "link", fails)
+            storage.setattr(Files, "read_bytes", fails)
+            with pytest.raises(OSError, match="Input/output error"), held(path):
+                pass
+        assert lease.mine
+    assert list(path.parent.iterdir()) == []
+
+
 def test_a_planted_link_is_not_followed(path: Path) -> None:
     victim = path.with_name("victim")
     victim.write_text("mine")
@@ -311,6 +349,9 @@ def test_a_disk_that_is_full_locks_nobody_out(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(OSError, match="No space left"):
                 Lease(tmp_path / "lock", THIS.holder()).take()
+            assert [path.name for path in tmp_path.iterdir()] == ["fill"]
+            with pytest.raises(OSError, match="No space left"):
+                THIS.files.create(tmp_path / "half", b"half")
             assert [path.name for path in tmp_path.iterdir()] == ["fill"]
         (tmp_path / "fill").unlink()
         with held(tmp_path / "lock") as lock:

@@ -15,10 +15,10 @@ FOLDER, LEASE, LEDGER, OPENING, SETTLE, SUBMISSIONS = (
 EVENTS, FILES, JOBS, WAITING = (
     f"orchestrator/onnode/kernel/{name}.py" for name in ("events", "files", "jobs", "waiting")
 )
-ATTEMPT, LOGS, REPORTS, SET_JOB, GROUP, JOB, SLURM, STEP, STORAGE = (
+ATTEMPT, LOGS, REPORTS, CHECKS, SET_JOB, GROUP, JOB, SLURM, STEP, STORAGE = (
     f"orchestrator/onnode/loop/{name}.py"
     for name in (
-        "attempt", "attempt_logs", "attempt_reports", "set_job", "group", "job", "slurm", "step", "storage",
+        "attempt", "attempt_logs", "attempt_reports", "checks", "set_job", "group", "job", "slurm", "step", "storage",
     )
 )  # fmt: skip
 JUDGE_LEASE, PLACE, OUTCOME, QUEUE, JOB_STATE, SILENCE = (
@@ -187,9 +187,6 @@ DEFECTS = [
                     "            files.create(target, files.read_bytes(source))\n"
                     "        except FileExistsError:\n"
                     "            return False\n"
-                    "        except OSError:  # half of it must not lock anybody out\n"
-                    "            files.remove(target)\n"
-                    "            raise\n"
                 ),
                 (
                     "    try:\n"
@@ -214,12 +211,34 @@ DEFECTS = [
         "two jobs that found the lock of a dead one could both get the set",
         "a9867fe",
         LEASE,
-        "        if not linked(mine, guard, files):\n"
+        "        if not self._linked(mine, guard):\n"
         "            taker = look(guard, self.me, self._sees, self._stale_s, self._world)\n"
         "            if taker is not None and taker[1].gone:\n                files.remove(guard)\n            return False\n",
         "        files.remove(self.path)\n        return True\n",
         why_not="rare: of 23 sets in which two people resume at once after a resume that was killed, two show it",
         likely=(r"next resume is killed at its step [1-5]\d",),
+    ),
+    one(
+        "lock-of-the-living-removed",
+        "a process that could not link a lock's file removed the lock of its holder",
+        "make sim, seed 18057593",
+        FILES,
+        "            files.create(target, files.read_bytes(source))\n        except FileExistsError:\n            return False\n",
+        "            files.create(target, files.read_bytes(source))\n        except FileExistsError:\n            return False\n"
+        "        except OSError:\n            files.remove(target)\n            raise\n",
+        why_not="the storage must fail, or a process stand still, within two of some 80 steps while another has the lock",
+        likely=("storage fails now and then", ""),
+    ),
+    one(
+        "removed-as-dead",
+        "a process that stood still while it took a lock failed: its file had been removed as a dead process's",
+        "make sim, seed 18057593",
+        LEASE,
+        "        except FileNotFoundError:\n            with suppress(FileExistsError):\n"
+        "                files.create(mine, self._content)\n            return linked(mine, target, files)\n",
+        "        except FileNotFoundError:\n            raise\n",
+        why_not="rare: of 80,000 sets one showed it: a command must stand still between two of some 80 steps",
+        likely=(r"(resume|cancel) is stopped at its step [56]\d",),
     ),
     # ---- the ledger ----
     one(
@@ -428,6 +447,7 @@ DEFECTS = [
         SETTLE,
         '        if state is None and ("attempt", run, attempt) not in self._known:\n',
         "        if state is None:\n",
+        why_not="rare: an attempt's state must be lost in the seconds between its begin and a node's first line",
         likely=("set is lost",),
     ),
     one(
@@ -585,6 +605,7 @@ DEFECTS = [
             "                settle_own(self.layout, self.job_id, self.lease.me.cluster, self.world)\n"
         ),
         "",
+        why_not="rare: a resume must be killed between its request and its record, and no later command settle it",
         likely=("next resume is killed at its step [345].", "limit='0:15"),
     ),
     Defect(
@@ -621,6 +642,7 @@ DEFECTS = [
             '        raise SchedulerUnknown("a job may still appear")\n'
             "        if held := held_by(run_set.layout.lock, viewer, {}, world):\n"
         ),
+        why_not="rare: a cancel must follow a resume that was killed before its job came to be",
         likely=("next resume is killed at its step",),
     ),
     one(
@@ -640,6 +662,7 @@ DEFECTS = [
         SETS,
         "        self.jobs = self._in_order(jobs)\n",
         "        self.jobs = jobs\n",
+        why_not="rare: the clock of a batch host must step back between two jobs, the last of which completes the set",
         likely=("clock of node 1", "batch host dies|node 1 dies"),
     ),
     # ---- a job ----
@@ -762,6 +785,15 @@ DEFECTS = [
         "                self._ended[node] = due, reason\n",
         "                self._ended[node] = (due if message.is_cause else 0.0), reason\n",
         likely=("container of node|agent of node . is killed",),
+    ),
+    one(
+        "unread-markers-blame-nodes",
+        "nodes were blamed for files that the batch host could not read while its own storage was away",
+        "make sim, seed 18121209",
+        CHECKS,
+        "            raise_if_away(marker, error)\n",
+        "",
+        likely=("storage is (cut off on node 1|away)",),
     ),
     one(
         "cancelled-step-blames-all",

@@ -38,7 +38,7 @@ from orchestrator.evidence.sets import SetEvidence
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel import program
 from orchestrator.onnode.kernel.beat import LOOK_S, SILENCE_S
-from orchestrator.onnode.loop.step import MAX_SAID, SAID_AGAIN
+from orchestrator.onnode.loop.step import ARRIVE_S, MAX_SAID, SAID_AGAIN
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.lease import BEAT_S
 from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
@@ -297,6 +297,16 @@ def stands_still(world: Simulation) -> bool:
     return any(loop.process.alive and loop.process.busy for loop in world.jobs.every_loop)
 
 
+def stood_still(world: Simulation, node: str, ms: int) -> bool:
+    """Return whether a node was stopped at `ms`, with its loop at work for long enough to hear it."""
+    now = (ms - world.engine.start_ms) / 1000
+    loops = [loop.process for loop in world.jobs.every_loop]
+    if any(at <= now <= at + ARRIVE_S for process, at in world.engine.wakes if process in loops):
+        return False
+    stop = f"the agent of node {node.removeprefix('n')} is stopped"
+    return any(at <= now <= at + fault.for_s for at, fault in world.happened if stop in str(fault))
+
+
 def badly_closed(world: Simulation) -> Iterator[str]:
     """Yield open records of the last loop, which was not killed, in a complete set."""
     if world.run_set is None or world.missing():
@@ -321,7 +331,7 @@ def violations(world: Simulation) -> Iterator[str]:
     yield from invariants.record_violations(root, world.bundle.nexp, complete=not missing)
     yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
-    yield from invariants.hold_violations(root)
+    yield from invariants.hold_violations(root, lambda node, ms: stood_still(world, node, ms))
     yield from invariants.ledger_violations(root)
     yield from invariants.image_violations(root)
     if not missing:
@@ -381,6 +391,8 @@ def lose_a_file(world: Simulation, seed: int) -> Iterator[str]:
     world.server.stamp(path.parent)
     for _ in range(world.user.resumes):  # a job that makes a lost state again can meet faults, too
         world.act_after(STALE_S + BEAT_S, world.resume, LIMIT_S)
+        if world.engine.now < storage_is_back_at(world):
+            continue  # `resume` notes what it cannot restore, and the user asks again
         if NOTHING_LEFT in world.done[-1].error and not world.run_set.layout.loop_lock.exists():
             break
     for text in (

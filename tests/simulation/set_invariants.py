@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,8 +151,11 @@ HOLDS = 6
 SPEAKS_MS = 400
 
 
-def hold_violations(root: Path) -> Iterator[str]:
-    """Yield nodes left out without a record, nodes given up too early, and endless holds."""
+def hold_violations(root: Path, excused: Callable[[str, int], bool]) -> Iterator[str]:
+    """Yield nodes left out without a record, nodes given up too early, and endless holds.
+
+    `excused`: whether a node was silent long enough at a time (ms), whatever it sends next.
+    """
     for path in sorted(root.glob("events-*.tsv")):
         holds = 0
         excluded, failed, passed_over = set[str](), set[str](), set[str]()
@@ -181,7 +184,11 @@ def hold_violations(root: Path) -> Iterator[str]:
                 failed.add(event.node)
             elif event.word in ("aside", "blamed"):
                 excluded.add(event.node)
-            elif event.word == "silent" and event.node not in failed:  # else an outcome repeats it
+            elif (
+                event.word == "silent"
+                and event.node not in failed  # else an outcome repeats it
+                and not excused(event.node, event.ms)
+            ):
                 silent[event.node] = event.ms
 
 

@@ -422,3 +422,10 @@ def test_a_run_that_ends_while_the_storage_hangs_is_not_lost(sets: Sets) -> None
     world.fault("the storage is cut off on node 1 for 25 min in run 1")
     assert world.play() == 0
     assert world.set.outcomes(1) == ["success"] and "hung" in world.set.attempt(1, 1)["reason"]
+
+
+def test_nodes_are_not_blamed_if_the_batch_host_cannot_read_what_they_write(sets: Sets) -> None:
+    world = sets.make(nexp=1, spares=1)
+    world.fault("the storage is cut off on node 1 for 3 min at 3 s")  # after the loop's marker
+    assert world.play() == 0
+    assert world.set.events("unseen") == [] and world.set.outcomes(1) == ["success"]

@@ -381,6 +381,8 @@ def test_a_full_disk_takes_what_fits_and_lets_go(storage: Storage) -> None:
     files.create(root / "old", bytes(50_000))
     storage.faults.full(room_bytes=1000)
     assert error_of(lambda: files.create(root / "a", bytes(20_000))) == errno.ENOSPC
+    assert not (root / "a").exists()
+    assert error_of(lambda: files.write(root / "a", bytes(20_000))) == errno.ENOSPC
     assert (root / "a").stat().st_size == 1000
     assert error_of(lambda: files.try_out(root / "probe")) == errno.ENOSPC
     assert not (root / "probe").exists()

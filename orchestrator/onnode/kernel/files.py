@@ -124,12 +124,16 @@ class Files:
         return os.path.join(folder, f".{name}.tmp.{os.getpid()}.{os.urandom(4).hex()}")
 
     def create(self, path: PathLike, content: bytes, *, sync: bool = False) -> None:
-        """Raises FileExistsError, also for a link."""
+        """Raises FileExistsError, also for a link. After an error while writing, it is removed."""
         with open_new(path) as file:
-            file.write(content)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+            try:
+                file.write(content)
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            except OSError:  # half a lock would lock everybody out
+                os.unlink(path)
+                raise
 
     def write(self, path: PathLike, content: bytes) -> None:
         """Write in place, for readers that tolerate half of it."""
@@ -263,7 +267,4 @@ def linked(source: PathLike, target: PathLike, files: Files) -> bool:
             files.create(target, files.read_bytes(source))
         except FileExistsError:
             return False
-        except OSError:  # half of it must not lock anybody out
-            files.remove(target)
-            raise
     return True

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from ..kernel.events import UNIT
+from ..kernel.files import raise_if_away
 from ..kernel.plural import count
 from ..kernel.records import replace as replace_file
 from ..kernel.waiting import Flow
@@ -79,9 +80,11 @@ class GroupChecks:
             job.world.files.write(marker, f"{self._text}\n".encode())
             self._marker = str(marker)
         except OSError as error:
-            cannot = f"cannot write {marker} ({error.strerror})"
-            consequence = "the nodes' view of shared storage is not checked"
-            job.log(f"WARNING: {cannot}; {consequence}")
+            self._warn(f"write {marker}", error)
+
+    def _warn(self, cannot: str, error: OSError) -> None:
+        consequence = "the nodes' view of shared storage is not checked"
+        self._job.log(f"WARNING: cannot {cannot} ({error.strerror}); {consequence}")
 
     def take_marker(self, marker: str, text: str) -> None:
         self._marker, self._text = marker, text
@@ -91,7 +94,8 @@ class GroupChecks:
         return {"ORCH_MARKER": self._marker, "ORCH_MARKER_TEXT": self._text}
 
     def see_markers(self, nodes: Sequence[str]) -> Flow:
-        """Record nodes whose markers stay invisible for a check's limit."""
+        """Record nodes whose markers stay invisible for a check's limit; none if the storage of
+        this host is away."""
         if not self._marker:
             return
         now = self._job.world.now
@@ -99,21 +103,30 @@ class GroupChecks:
         reports = self._record.state.reports
         verdicts = {node: reports[node].checks.get("log_dir") for node in nodes}
         missing = [node for node, row in verdicts.items() if row and row.verdict == "pass"]
+        away: OSError | None = None
         while missing and not self._job.ending.state:
             with suppress(OSError):  # NFS reads the folder again
                 self._job.world.files.names(self._job.layout.preflight)
-            missing = [node for node in missing if not self._sees(node)]
+            try:
+                missing, away = [node for node in missing if not self._sees(node)], None
+            except OSError as error:
+                away = error
             if not missing or now() >= deadline:
                 break
             yield now() + 0.1
-        for node in missing:
+        if away is not None:
+            self._warn(f"read {self._marker}", away)
+        for node in missing if away is None else ():
             self._record.note("unseen", node)
         self.remove_markers()
 
     def _sees(self, node: str) -> bool:
+        """Raises OSError if the storage of this host is away."""
+        marker = f"{self._marker}.{node}"
         try:
-            text, _ = self._job.world.files.read_with_time(f"{self._marker}.{node}", 100)
-        except OSError:
+            text, _ = self._job.world.files.read_with_time(marker, 100)
+        except OSError as error:
+            raise_if_away(marker, error)
             return False
         return text.partition(b"\n")[0].strip() == self._text.encode()
 

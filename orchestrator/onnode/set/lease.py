@@ -180,7 +180,7 @@ class Lease:
         try:
             world.files.create(mine, self._content)
             for _ in range(100_000):
-                if linked(mine, self.path, world.files):
+                if self._linked(mine, self.path):
                     if beat:
                         self._stop = world.every(self._beat_s, self._beat)
                     return gone
@@ -238,7 +238,7 @@ class Lease:
         guard = self.path.with_name(
             f".{self.path.name}.of-{holder.token if holder.token.isalnum() else 'unknown'}"
         )
-        if not linked(mine, guard, files):
+        if not self._linked(mine, guard):
             taker = look(guard, self.me, self._sees, self._stale_s, self._world)
             if taker is not None and taker[1].gone:
                 files.remove(guard)
@@ -251,6 +251,17 @@ class Lease:
             with _abandoning(guard, self.me.token, self._world):
                 files.remove(guard)
         return True
+
+    def _linked(self, mine: Path, target: Path) -> bool:
+        """Link `mine`; make it again if it was removed as a dead process's (remove_unfinished)
+        while this one stood still. Raises OSError."""
+        files = self._world.files
+        try:
+            return linked(mine, target, files)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                files.create(mine, self._content)
+            return linked(mine, target, files)
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")
