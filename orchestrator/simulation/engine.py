@@ -219,23 +219,28 @@ class Engine:
         """Run `action`; later if `process` is busy or stopped, never if dead."""
         if process is None:
             action()
-        elif process.busy or process.stopped:
+        elif process.busy or process.stopped or process.inbox:  # what came first is read first
             process.inbox.append(action)
-        elif process.alive:
-            process.busy = True
-            try:
-                action()
-            except Killed:
-                if process.alive:  # another process further up was killed
-                    raise
-            finally:
-                process.busy = False
-            if process.inbox:
-                self.after(0.0, lambda: self.deliver(process))
+        else:
+            self._perform(process, action)
+
+    def _perform(self, process: SimProcess, action: Action) -> None:
+        if not process.alive:
+            return
+        process.busy = True
+        try:
+            action()
+        except Killed:
+            if process.alive:  # another process further up was killed
+                raise
+        finally:
+            process.busy = False
+        if process.inbox:
+            self.after(0.0, lambda: self.deliver(process))
 
     def deliver(self, process: SimProcess) -> None:
         while process.inbox and process.alive and not process.busy and not process.stopped:
-            self.perform(process, process.inbox.popleft())
+            self._perform(process, process.inbox.popleft())
 
     def pause(self, process: SimProcess, seconds: float) -> None:
         """Pause `process`, whose code is running. Raises Killed."""

@@ -70,6 +70,9 @@ def after_a_while(group: Group, host: Host) -> dict[str, tuple[str, str]]:
     assert group.state.silent == set(), "a node's own last words may be behind those of its step"
     host.time_s += BEHIND_S
     group.step.check_ended()
+    assert group.state.silent == set(), "they may be unread: this process may have been busy"
+    group.step.next_check(host.time_s + 60)
+    group.step.check_ended()
     return group.state.failed
 
 

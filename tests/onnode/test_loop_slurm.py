@@ -71,6 +71,8 @@ def ended(*lines: str, over: bool = False) -> dict[str, str]:
     assert over or complaints.ended_nodes(is_over=False) == [], "nodes may still report themselves"
     first = complaints.ended_nodes(is_over=True) if over else []
     clock[0] += BEHIND_S
+    assert complaints.ended_nodes(is_over=False) == [], "their last lines may be unread"
+    complaints.next_check(clock[0] + 60)
     return dict([*first, *complaints.ended_nodes(is_over=over)])
 
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from agent_parts import Bench
 from until import until
 
 from orchestrator.onnode.kernel.files import HERE, Files, make_below
+from orchestrator.onnode.kernel.layout import Layout
+from orchestrator.onnode.loop.storage import retry, write_last
 
 
 @pytest.fixture
@@ -50,6 +55,45 @@ def test_a_folder_is_made_with_those_above_it_up_to_the_set(tmp_path: Path) -> N
     make_below(root, root / "a/b/c")
     make_below(os.fspath(root), f"{root}/a/b/d", HERE)
     assert sorted(path.name for path in (root / "a/b").iterdir()) == ["c", "d"]
+
+
+def job_with_storage(root: Path, replies: list[bool]) -> Any:
+    """Each reply of the storage takes an hour."""
+    clock = [0.0]
+
+    def answers(*_: object, **__: object) -> bool:
+        clock[0] += 3600.0
+        return replies.pop(0)
+
+    def try_out(path: Path) -> None:
+        if not answers():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
+
+    return SimpleNamespace(
+        world=SimpleNamespace(
+            now=lambda: clock[0], files=SimpleNamespace(try_out=try_out), host="n1", pid=1
+        ),
+        settings=SimpleNamespace(storage_wait_s=1800),
+        layout=Layout(root),
+        ending=SimpleNamespace(has_come=lambda: False),
+        reactor=SimpleNamespace(signals=set()),
+        status=SimpleNamespace(clear_reason=lambda: None),
+        **dict.fromkeys(("warn", "log"), lambda _: None),
+        write=answers,
+    )
+
+
+def test_storage_is_tried_once_more_after_a_call_that_hung_for_the_whole_limit(
+    tmp_path: Path,
+) -> None:
+    replies = [False, True]
+    assert len(list(write_last(job_with_storage(tmp_path, replies), "complete", ""))) == 1
+    assert replies == []
+    replies = [False, True, True, True]  # the second call of `write` is that without the reason
+    assert len(list(retry(job_with_storage(tmp_path, replies), lambda: None))) == 1
+    assert replies == []
+    with pytest.raises(OSError, match="Input/output error"):
+        list(retry(job_with_storage(tmp_path, [False, True, False]), lambda: None))
 
 
 def test_a_set_that_goes_away_meanwhile(tmp_path: Path) -> None:

@@ -359,7 +359,8 @@ def resume_complete_set(world: Simulation) -> None:
         if world.missing():
             return
         world.act_after(STALE_S + BEAT_S, world.resume, LIMIT_S)
-        if is_settled(world):
+        # With a clock set back a file of a killed command can look young: the next one removes it.
+        if is_settled(world) and not any(invariants.leftover_files(world.run_set.layout.root)):
             return
 
 
@@ -415,10 +416,13 @@ def is_settled(world: Simulation) -> bool:
 
 
 def storage_failed_last(world: Simulation) -> bool:
-    """Return whether the storage failed until the end: only a later command can repair the last job's files."""
+    """Return whether the storage failed until the end, or a loop that had given it up stood still then: only a later
+    command can repair the last job's files."""
     # Not the job's end: Slurm learns of an end on an unreachable node hours later.
     ends = (loop.ended_at for loop in world.jobs.every_loop if loop.ended_at < NEVER)
-    return storage_is_back_at(world) > max(ends, default=0.0)
+    back_at, loops = storage_is_back_at(world), [loop.process for loop in world.jobs.every_loop]
+    stood_still = (at for process, at in world.engine.wakes if process in loops)
+    return back_at > max(ends, default=0.0) or any(0.0 < back_at <= at for at in stood_still)
 
 
 def storage_is_back_at(world: Simulation) -> float:

@@ -40,6 +40,7 @@ class Complaints:
         self._last: list[str] = []
         self._ended: dict[str, tuple[float, str]] = {}
         """Ended node -> when that counts (World.now), and why."""
+        self._checked = self._now()
         self._cancelled = False
 
     @property
@@ -81,13 +82,18 @@ class Complaints:
 
         `is_over`: all lines of the step have come; the first end may have caused the others.
         """
-        now = self._now()
         first = next(iter(self._ended), "") if is_over else ""
-        due = [node for node, (when, _) in self._ended.items() if when <= now or node == first]
+        due = [
+            node
+            for node, (when, _) in self._ended.items()
+            if when <= self._checked or node == first
+        ]
         return [(node, self._ended.pop(node)[1]) for node in due]
 
     def next_check(self, at_latest: float) -> float:
-        """Return when to call `ended_nodes` again (World.now)."""
+        """Return when to call `ended_nodes` again (World.now), after reading all lines: this
+        process may stand still, or wait for the scheduler, while a node's last ones are unread."""
+        self._checked = self._now()
         return min([at_latest, *(when for when, _ in self._ended.values())])
 
 

@@ -47,8 +47,9 @@ def write_last(job: SetJob, state: str, reason: str) -> Flow:
     """Write a job's last state. A complete set awaits the storage: no job will follow."""
     now = job.world.now
     deadline = now() + job.settings.storage_wait_s
-    while not job.write(state, reason) and state == "complete":
-        if job.reactor.signals or now() >= deadline:
+    while True:
+        is_last = bool(job.reactor.signals) or now() >= deadline  # it may stand still meanwhile
+        if job.write(state, reason) or state != "complete" or is_last:
             return
         yield min(now() + RETRY_S, deadline)
 
@@ -65,6 +66,7 @@ def retry(job: SetJob, action: Callable[[], object]) -> Flow:
     started = world.now()
     deadline = started + job.settings.storage_wait_s
     while True:
+        is_last = world.now() >= deadline
         try:
             world.files.try_out(job.layout.root / f".probe.{world.host}.{world.pid}")
             value = action()
@@ -80,7 +82,7 @@ def retry(job: SetJob, action: Callable[[], object]) -> Flow:
                 job.status.clear_reason()
                 job.write()
             return value
-        if problem.errno not in _PASSES or job.ending.has_come() or world.now() >= deadline:
+        if problem.errno not in _PASSES or job.ending.has_come() or is_last:
             raise problem
         if not waits_for:
             path = problem.filename or job.layout.root
