@@ -297,14 +297,19 @@ def stands_still(world: Simulation) -> bool:
     return any(loop.process.alive and loop.process.busy for loop in world.jobs.every_loop)
 
 
-def stood_still(world: Simulation, node: str, ms: int) -> bool:
+def was_unheard(world: Simulation, node: str, ms: int) -> bool:
     """Return whether a node was stopped at `ms`, with its loop at work for long enough to hear it."""
     now = (ms - world.engine.start_ms) / 1000
-    loops = [loop.process for loop in world.jobs.every_loop]
-    if any(at <= now <= at + ARRIVE_S for process, at in world.engine.wakes if process in loops):
+    if any(at <= now <= at + ARRIVE_S for at in wakes_of(world, world.jobs.every_loop)):
         return False
     stop = f"the agent of node {node.removeprefix('n')} is stopped"
     return any(at <= now <= at + fault.for_s for at, fault in world.happened if stop in str(fault))
+
+
+def wakes_of(world: Simulation, loops: Sequence[host.Loop]) -> list[float]:
+    """Return when loops that stood still came back (virtual seconds)."""
+    processes = [loop.process for loop in loops]
+    return [at for process, at in world.engine.wakes if process in processes]
 
 
 def badly_closed(world: Simulation) -> Iterator[str]:
@@ -331,7 +336,7 @@ def violations(world: Simulation) -> Iterator[str]:
     yield from invariants.record_violations(root, world.bundle.nexp, complete=not missing)
     yield from invariants.leftover_files(root)
     yield from invariants.replay_violations(root)
-    yield from invariants.hold_violations(root, lambda node, ms: stood_still(world, node, ms))
+    yield from invariants.hold_violations(root, lambda node, ms: was_unheard(world, node, ms))
     yield from invariants.ledger_violations(root)
     yield from invariants.image_violations(root)
     if not missing:
@@ -416,13 +421,12 @@ def is_settled(world: Simulation) -> bool:
 
 
 def storage_failed_last(world: Simulation) -> bool:
-    """Return whether the storage failed until the end, or a loop that had given it up stood still then: only a later
-    command can repair the last job's files."""
+    """Return whether the storage failed until the end, or until the last loop, which stood still, came back: only a
+    later command can repair the last job's files."""
     # Not the job's end: Slurm learns of an end on an unreachable node hours later.
     ends = (loop.ended_at for loop in world.jobs.every_loop if loop.ended_at < NEVER)
-    back_at, loops = storage_is_back_at(world), [loop.process for loop in world.jobs.every_loop]
-    stood_still = (at for process, at in world.engine.wakes if process in loops)
-    return back_at > max(ends, default=0.0) or any(0.0 < back_at <= at for at in stood_still)
+    back_at, pauses = storage_is_back_at(world), wakes_of(world, world.jobs.every_loop[-1:])
+    return back_at > max(ends, default=0.0) or any(0.0 < back_at <= at for at in pauses)
 
 
 def storage_is_back_at(world: Simulation) -> float:

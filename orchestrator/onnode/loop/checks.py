@@ -116,7 +116,8 @@ class GroupChecks:
             yield now() + 0.1
         if away is not None:
             self._warn(f"read {self._marker}", away)
-        for node in missing if away is None else ():
+            missing = []
+        for node in missing:
             self._record.note("unseen", node)
         self.remove_markers()
 

@@ -66,7 +66,7 @@ def retry(job: SetJob, action: Callable[[], object]) -> Flow:
     started = world.now()
     deadline = started + job.settings.storage_wait_s
     while True:
-        is_last = world.now() >= deadline
+        is_last = world.now() >= deadline  # before the call, which may hang until after it
         try:
             world.files.try_out(job.layout.root / f".probe.{world.host}.{world.pid}")
             value = action()
