@@ -273,7 +273,7 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
         loop_ended = not loop_killed_last(world) and not storage_failed_last(world)
         if loop_ended:
             trial.found += badly_closed(world)
-        if not loop_ended or any(command.killed for command in world.done):
+        if not loop_ended or killed_lately(world) or any(command.killed for command in world.done):
             world.settle(max(0.0, storage_is_back_at(world) - world.engine.now))
             resume_complete_set(world)
         trial.found += [*violations(world), *unfair(world, shape)]
@@ -356,6 +356,14 @@ def loop_killed_last(world: Simulation) -> bool:
     loop = world.jobs.every_loop[-1] if world.jobs.every_loop else None
     away = any("storage" in str(fault) for _, fault in world.happened)
     return loop is not None and (loop.killed or (loop.failed and away))
+
+
+def killed_lately(world: Simulation) -> bool:
+    """Return whether a loop was killed so shortly before the end of the last one that its files were too young to be
+    removed."""
+    ends = [(loop.ended_at, loop.killed) for loop in world.jobs.every_loop if loop.ended_at < NEVER]
+    last = max((at for at, _ in ends), default=0.0)
+    return any(killed and last - at <= STALE_S + BEAT_S for at, killed in ends)
 
 
 def resume_complete_set(world: Simulation) -> None:

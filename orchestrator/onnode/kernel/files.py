@@ -132,7 +132,7 @@ class Files:
                 if sync:
                     os.fsync(file.fileno())
             except OSError:  # half a lock would lock everybody out
-                os.unlink(path)
+                self.remove(path)
                 raise
 
     def write(self, path: PathLike, content: bytes) -> None:
