@@ -162,6 +162,9 @@ class Loop:
         flow, reactor = self._flow, self.reactor
         if flow is None:
             return
+        if self.process.inbox:  # a reactor first takes in everything
+            self._timer = self.process.after(0.0, self._resume)
+            return
         self._timer = None
         try:
             if reactor is not None and reactor.signals:

@@ -40,6 +40,7 @@ from orchestrator.onnode.kernel import program
 from orchestrator.onnode.kernel.beat import LOOK_S, SILENCE_S
 from orchestrator.onnode.loop.step import ARRIVE_S, MAX_SAID, SAID_AGAIN
 from orchestrator.onnode.policy.lease import STALE_S
+from orchestrator.onnode.set.folder import NO_ROOM
 from orchestrator.onnode.set.lease import BEAT_S
 from orchestrator.scheduler.kinds import APPEARS_WITHIN_S
 from orchestrator.simulation import faults, host
@@ -554,7 +555,8 @@ def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
         return
     records = [invariants.read_json(path) or {} for path in root.glob("jobs/*.json")]
     for first, second in pairwise(sorted(records, key=lambda one: one.get("started_ms", 0))):
-        if first.get("ended_ms", 0) > second.get("started_ms", 0) + SETTLED_MS:
+        gave_up = NO_ROOM in second.get("reason", "")  # perhaps before it could close the record
+        if first.get("ended_ms", 0) > second.get("started_ms", 0) + SETTLED_MS and not gave_up:
             yield f"job {first.get('job_id')} has ended after job {second.get('job_id')} had begun: {first.get('reason')}"
 
 

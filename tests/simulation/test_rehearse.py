@@ -23,7 +23,6 @@ from orchestrator.cli import main
 from orchestrator.cli.rehearsal_parts import spares_table
 from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel.records import REHEARSAL
-from orchestrator.simulation.engine import Engine
 from orchestrator.simulation.faults import parse, sentences
 from orchestrator.simulation.rehearsal import RehearsedWorld, make_plan
 from orchestrator.simulation.rendered import Rendered
@@ -139,14 +138,6 @@ def test_a_rehearsal_is_not_compared_with_the_published_result(run: Run) -> None
     result = run("rehearse", "MI355X_1x8x1", "llama2_70b_lora")
     assert result.code == 0 and "valid score: " in result.out
     assert "the published" not in result.out
-
-
-def test_an_end_is_seen_before_time_moves_on() -> None:
-    engine, seen = Engine(1), list[float]()
-    engine.after(10.0, lambda: seen.append(engine.now))
-    engine.after(5000.0, lambda: None)
-    engine.run(lambda: bool(seen))
-    assert engine.now == 10.0
 
 
 def test_the_user_resumes_when_it_is_said(run: Run) -> None:
