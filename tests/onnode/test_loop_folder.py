@@ -221,20 +221,51 @@ def test_an_attempt_without_a_file_is_not_begun_twice(folder: Folder) -> None:
     )
 
 
-def test_an_attempt_whose_begin_is_repeated_is_on_record_once(folder: Folder) -> None:
+def test_an_attempt_whose_record_came_with_an_error_stays(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later job must not begin another with its number, perhaps on other nodes."""
     state = RunRecord(run=1, attempt=1, state="running", seed=1, nodes=["n0", "n1"])
-    folder.begin(state)
-    shutil.rmtree(folder.layout.attempt(1, 1))  # as if the last call of the first try had failed
+    append = ledger.append
+
+    def loses_its_reply(*new: Any, **options: Any) -> str:
+        append(*new, **options)
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(ledger, "append", loses_its_reply)
+        with pytest.raises(OSError, match="Input/output"):
+            folder.begin(state)
     folder.begin(state)
     assert [entry.kind for entry in ledger.read(folder.layout.root)[0]].count("attempt") == 1
+    assert successor(folder).last_attempt(1) == 1
 
 
-def test_an_attempt_whose_folder_an_earlier_try_has_left_begins(folder: Folder) -> None:
+@pytest.mark.parametrize("left", ["", ".state.json.tmp.1.ab", "state.json"])
+def test_an_attempt_whose_folder_an_earlier_try_has_left_begins(folder: Folder, left: str) -> None:
     state = RunRecord(run=1, attempt=1, state="running", seed=1, nodes=["n0", "n1"])
-    folder.layout.attempt(1, 1).mkdir(parents=True)
+    place = folder.layout.attempt(1, 1)
+    place.mkdir(parents=True)
+    if left:
+        records.write(state, place / left)
     folder.begin(state)
     with pytest.raises(FileExistsError):  # another job's
+        folder.begin(replace(state, job_id="other"))
+    (place / "node_0.log").touch()
+    with pytest.raises(FileExistsError):
         folder.begin(state)
+
+
+def test_an_attempt_that_finds_no_room_leaves_no_folder(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*record: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(records, "write", is_full)
+    with pytest.raises(OSError, match="No space"):
+        folder.begin(RunRecord(run=1, attempt=1, state="running"))
+    assert folder.last_attempt(1) == 0
 
 
 @pytest.mark.parametrize("number", [errno.EEXIST, errno.EIO])

@@ -459,6 +459,20 @@ DEFECTS = [
         "        self.record_that(ledger.attempt_started(state))",
         likely=("now and then for the loop.* (in|before|at the end of) run",),
     ),
+    one(
+        "attempt-removed-after-its-record",
+        "an attempt whose record had come with an error was removed, and the next job began another with its number",
+        "make sim, seed 22006160",
+        FOLDER,
+        "        self.record_that(ledger.attempt_started(state), once=True)",
+        """        try:
+            self.record_that(ledger.attempt_started(state), once=True)
+        except OSError:
+            self.files.remove_tree(attempt)
+            raise""",
+        why_not="rare: the job's storage must fail in one of a few calls, and stay away until the job gives up",
+        likely=("storage fails for the loop in", "storage is (over quota|full|away)"),
+    ),
     Defect(
         "failed-read-is-missing",
         "one read of a state that failed when a job began was taken for a damaged state: a run with a result was repeated",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from ..kernel.jobs import port_base
 from ..kernel.mllog_tail import has_record
@@ -61,7 +62,7 @@ class Attempt:
         state = self._new_state()
         job.status.start(self._run, self._number)
         group.record.start_attempt(self._run, self._number)
-        yield from storage.retry(job, lambda: storage.begin(job, state))
+        yield from storage.retry(job, partial(job.folder.begin, state))
         about = {"run": self._run, "attempt": self._number}
         request = {**about, "seed": state.seed, "port": state.master_port}
         group.record.note("attempt", detail={**request, "ranks": list(self._ranks)})

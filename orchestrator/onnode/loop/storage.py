@@ -17,16 +17,6 @@ _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 """Full, over quota, read-only, not mounted: may pass."""
 
 
-def begin(job: SetJob, state: RunRecord) -> None:
-    """Start an attempt, if there is room. Raises FolderError, OSError."""
-    try:
-        job.folder.begin(state)
-    except OSError as error:
-        if error.errno in _PASSES:
-            job.world.files.remove_tree(job.layout.attempt(state.run, state.attempt))
-        raise
-
-
 def closer(job: SetJob, state: RunRecord, rank: int | None) -> Callable[[], None]:
     """Return a function to retry: it may publish the result, then find no room for states."""
     tried = False

@@ -132,18 +132,32 @@ class Folder:
     # ---- runs and attempts, written ----
 
     def begin(self, state: RunRecord) -> None:
-        """Create a running attempt's folder. Raises FolderError, OSError."""
+        """Create a running attempt's folder, again after an error. Raises FolderError, OSError."""
         self.check_mine()
         attempt = self.layout.attempt(state.run, state.attempt)
         try:
             self.files.make_folder(attempt)
         except FileExistsError:
-            if self.files.names(attempt):  # else an earlier try has made it
+            if not self._has_made(state):
                 raise
-        for path in self._states(state):
-            self.write(state, path, sync=False)
-        # If it fails after this line, it is tried again.
+        try:
+            for path in self._states(state):
+                self.write(state, path, sync=False)
+        except OSError:
+            if self.is_mine:  # it may have stood still meanwhile
+                self.files.remove_tree(attempt)
+            raise
+        # From here on the attempt stays: even if this fails, it may be on record.
         self.record_that(ledger.attempt_started(state), once=True)
+
+    def _has_made(self, state: RunRecord) -> bool:
+        """Return whether an earlier try has made the attempt's folder. Raises OSError."""
+        path = self.layout.attempt_state(state.run, state.attempt)
+        names = [name for name in self.files.names(path.parent) if not is_temporary(name)]
+        if not names:
+            return True
+        state_there = records.read(RunRecord, path, self.files, strict=True)
+        return names == [path.name] and state_there == state
 
     def close(self, state: RunRecord, rank: int | None) -> None:
         """Publish the log of `rank`, if given, as the run's result; write final states.
