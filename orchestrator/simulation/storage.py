@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator.onnode.kernel.files import Appender, PathLike
 from orchestrator.simulation.engine import Killed
@@ -54,13 +54,7 @@ class SimAppender(Appender):
         return os.fstat(self._fd).st_size
 
     def write(self, content: bytes | bytearray) -> int:
-        alive = self._files.process.alive
-        try:
-            self._files.enter(self._path, "write", self._handle)
-        except Killed:
-            if part := self._files.torn(content) if alive else b"":
-                self.put(part)
-            raise
+        self._files.enter_to_write(self._path, content, self._handle, self.put)
         faults, fits = self._files.server.faults, len(content)
         if faults.active or self._failed:
             self._report()
@@ -144,12 +138,25 @@ class SimFiles(SimReader):
         finally:
             os.close(place)
 
-    def torn(self, content: bytes | bytearray) -> bytes | bytearray:
-        """Return what a process that dies before a write may leave of it."""
-        server = self.server
-        if not server.faults.writable(self.host):
-            return b""
-        return content[: server.engine.random.randrange(len(content) + 1)]
+    def enter_to_write(
+        self,
+        path: PathLike,
+        content: bytes | bytearray,
+        handle: tuple[int, int],
+        put: Callable[[bytes | bytearray], object],
+    ) -> None:
+        """As `enter`. A process that dies may leave a part, unless its host dies with it."""
+        server, alive = self.server, self.process.alive
+        deaths = server.deaths[self.host]
+        try:
+            self.enter(path, "write", handle)
+        except Killed:
+            sent = 0
+            if alive and deaths == server.deaths[self.host] and server.faults.writable(self.host):
+                sent = server.engine.random.randrange(len(content) + 1)
+            if sent:
+                put(content[:sent])
+            raise
 
     def synced(self, fd: int) -> None:
         if self.server.contents is not None:
@@ -161,13 +168,7 @@ class SimFiles(SimReader):
 
     def _fill(self, fd: int, path: PathLike, content: bytes, handle: tuple[int, int]) -> None:
         """Write all of `content`; without room, a part. Raises OSError."""
-        alive = self.process.alive
-        try:
-            self.enter(path, "write", handle)
-        except Killed:
-            if part := self.torn(content) if alive else b"":
-                self.put(fd, path, part)
-            raise
+        self.enter_to_write(path, content, handle, lambda part: self.put(fd, path, part))
         faults = self.server.faults
         done = 0
         while done < len(content):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections import Counter
 from pathlib import Path
 
 from orchestrator.onnode.kernel.files import PathLike
@@ -26,6 +27,8 @@ class Server:
         """Every host sees the true state."""
         self.clock_s = 0.0
         """Ahead of the true time."""
+        self.deaths = Counter[str]()
+        """Of hosts."""
         self._salt = engine.seed & 0xFFFFFFFF
         self._views: dict[str, HostView] = {}
         self._names = 0
@@ -67,7 +70,8 @@ class Server:
         self.journal.lose(lost_s)
 
     def lose_host(self, host: str, lost_s: float = 30.0) -> None:
-        """Lose a host's unsent writes and cache."""
+        """Lose a dead host's unsent writes and cache."""
+        self.deaths[host] += 1
         if self.contents is not None:
             self.contents.lose(self.root, self.engine.between(0.0, lost_s), host)
         if host in self._views:

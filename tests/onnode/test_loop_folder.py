@@ -256,6 +256,25 @@ def test_an_attempt_whose_folder_an_earlier_try_has_left_begins(folder: Folder, 
         folder.begin(state)
 
 
+def test_a_record_whose_reply_is_lost_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server answers a second request for a rename with ENOENT."""
+    rename = os.replace
+
+    def loses_its_reply(source: str, target: Path) -> None:
+        rename(source, target)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", source)
+
+    monkeypatch.setattr(os, "replace", loses_its_reply)
+    records.replace(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+    monkeypatch.setattr(os, "replace", lambda source, target: os.stat(tmp_path / "missing"))
+    with pytest.raises(FileNotFoundError):
+        records.replace(tmp_path / "a", b"newer")
+    assert os.listdir(tmp_path) == ["a"]
+
+
 def test_an_attempt_that_finds_no_room_leaves_no_folder(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

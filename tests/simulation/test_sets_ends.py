@@ -355,6 +355,16 @@ def test_a_call_of_storage_that_fails_when_a_job_begins_repeats_no_run(
         assert world.set.outcomes(2) == ["interrupted", "success"], step
 
 
+def test_a_job_waits_if_a_call_of_storage_fails_while_it_prepares_the_set(sets: Sets) -> None:
+    """From the moment that it has the set to its first run."""
+    for step in range(15, 96):
+        world = sets.make(nexp=1)
+        world.fault(f"the storage fails for the next loop at its step {step}")
+        assert world.play() == 0, step
+        assert world.set.outcomes(1) == ["success"], step
+        assert len(world.set.jobs()) == 1, step
+
+
 @pytest.mark.parametrize(
     "fault", ["", "node 1 speaks for another node at the end of run 1"], ids=["reported", "not"]
 )

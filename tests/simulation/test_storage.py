@@ -333,6 +333,30 @@ def test_a_writer_that_dies_writes_nothing_on_storage_that_cannot_be_written(pla
         assert (storage.root / "log").stat().st_size == 0
 
 
+@pytest.mark.parametrize("with_host", [False, True])
+def test_a_writer_killed_while_the_server_hung_leaves_a_part_unless_its_host_died(
+    place: Path, with_host: bool
+) -> None:
+    sizes = set()
+    for seed in range(20):
+        storage = Storage(place / str(seed), seed)
+        process, files = storage.process()
+        log = files.appender(storage.root / "log")
+        storage.faults.away(hang=True)
+
+        def end(storage: Storage = storage, process: SimProcess = process) -> None:
+            process.kill()
+            storage.faults.away(False)
+            if with_host:
+                storage.server.lose_host("node1")
+
+        storage.engine.after(100.0, end)
+        with pytest.raises(Killed):
+            log.write(b"0123456789")
+        sizes.add((storage.root / "log").stat().st_size)
+    assert sizes == {0} if with_host else len(sizes) > 3
+
+
 def test_a_record_killed_at_any_step_is_the_old_or_the_new_one(place: Path) -> None:
     old, new = RUN, replace(RUN, state="success", outcome="success")
 

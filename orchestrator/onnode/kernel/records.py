@@ -358,7 +358,7 @@ def replace(
     try:
         files.create(temporary, content, sync=sync)
         if not new:
-            files.rename(temporary, path)
+            _put(temporary, path, content, files)
         elif linked(temporary, path, files):
             files.remove(temporary)
         else:
@@ -368,3 +368,11 @@ def replace(
     except OSError:
         files.remove(temporary)
         raise
+
+
+def _put(temporary: str, path: PathLike, content: bytes, files: Files) -> None:
+    try:
+        files.rename(temporary, path)
+    except FileNotFoundError:  # perhaps the answer to a second request: the first reply was lost
+        if files.read_bytes(path) != content:
+            raise

@@ -111,7 +111,7 @@ class SetWork:
         """Value: the exit status."""
         state, reason = "failed", "the loop ended unexpectedly, see the job output"
         try:
-            self._prepare_set()
+            yield from self._prepare_set()
             state, reason = yield from self._flow()
         except (SettingsError, FolderError, OSError) as error:
             state, reason = self._failure(error)
@@ -175,27 +175,27 @@ class SetWork:
 
     # ---- before the first run, and after the last ----
 
-    def _prepare_set(self) -> None:
+    def _prepare_set(self) -> Flow:
         """Raises SettingsError, FolderError, OSError."""
         job = self._job
         self.notices = self._open_notices()
-        job.verify_bundle()
-        settle(job.folder)
-        job.environment_file()
-        self._divide()
+        for step in (job.verify_bundle, partial(settle, job.folder), job.environment_file):
+            yield from storage.retry(job, step)
+        yield from self._divide()
         job.write("starting")
 
-    def _divide(self) -> None:
-        """Form groups (at most as many as missing runs) and their queue."""
-        job = self._job
-        need, missing = job.settings.nnodes, job.folder.missing()
+    def _divide(self) -> Flow:
+        """Form groups (at most as many as missing runs) and their queue. Raises OSError."""
+        job, need = self._job, self._job.settings.nnodes
+        missing = yield from storage.retry(job, job.folder.missing)
         allocated = job.allocation.allocated
         most = min(job.settings.side_by_side, len(missing))
         groups, pool = place.groups(allocated, need, most)
         job.shared.add_nodes(pool)
         results = CheckResults()
         for number, nodes in enumerate(groups, 1):
-            events = EventLog(job.layout.events(group_name(job.job_id, number)), job.world)
+            path = job.layout.events(group_name(job.job_id, number))
+            events = yield from storage.retry(job, partial(EventLog, path, job.world))
             job.groups.append(Group(job, nodes, events, number, results))
         numbers, attempts = [group.number for group in job.groups], job.settings.max_attempts
         self._turn("runs", missing=missing, most=attempts, groups=numbers)

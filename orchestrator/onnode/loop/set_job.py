@@ -146,7 +146,7 @@ class SetJob(BatchJob):
             "edited": self.status.edited,
             "program": self.program.sha256,
         }
-        self.folder.record_that(("job", entry))
+        self.folder.record_that(("job", entry), once=True)
 
     def run_environment(self) -> bytes:
         """Return it; write a lost file anew. Raises OSError."""
