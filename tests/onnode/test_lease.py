@@ -23,7 +23,7 @@ from orchestrator.onnode.kernel.files import Files, PathLike, linked, open_new
 from orchestrator.onnode.kernel.holder import Holder
 from orchestrator.onnode.kernel.world import THIS, World
 from orchestrator.onnode.policy.lease import STALE_S
-from orchestrator.onnode.set.lease import HeldError, Lease
+from orchestrator.onnode.set.lease import HeldError, Lease, remove_abandoned
 
 HEARD_OF = r"it was heard of \d+ s ago$"
 """The age depends on how long the test takes."""
@@ -210,6 +210,41 @@ def test_failing_storage_takes_nobodys_lease_away(
     assert list(path.parent.iterdir()) == []
 
 
+def test_a_process_does_not_wait_for_a_lease_that_it_took_without_knowing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply to its link is lost, and so is the next one, which would have shown the file."""
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as storage:
+        lost_reply(storage, errno.EEXIST)
+        storage.setattr(Files, "state", fails)
+        with pytest.raises(OSError, match="Input/output error"), held(path):
+            pass
+    assert path.exists()
+    with held(path) as lease:
+        assert lease.mine
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_lease_taken_at_the_second_try_is_not_given_away(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = Lease(path, THIS.holder())
+    with monkeypatch.context() as storage:
+        lost_reply(storage, errno.EIO)
+        storage.setattr(Files, "state", lambda *_: os.stat(path / "nowhere"))
+        with pytest.raises(OSError, match="Not a directory"):
+            lease.take(beat=False)
+    lease.take(beat=False)
+    remove_abandoned()
+    assert lease.mine
+    lease.release()
+    assert list(path.parent.iterdir()) == []
+
+
 def test_a_planted_link_is_not_followed(path: Path) -> None:
     victim = path.with_name("victim")
     victim.write_text("mine")
@@ -254,7 +289,7 @@ HIDDEN = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from orchestrator.onnode.set.lease import HeldError, Lease
+from orchestrator.onnode.set.lease import HeldError, Lease, remove_abandoned
 from orchestrator.onnode.kernel.world import THIS
 try:
     Lease(Path(sys.argv[2]), THIS.holder()).take()

@@ -438,7 +438,7 @@ def test_a_lease_that_could_not_be_removed_is_removed_with_the_set_s_own(folder:
     mine = folder.world.holder()
     for path, token in ((left, mine.token), (another, "another")):
         path.write_text(json.dumps(asdict(replace(mine, token=token))))
-        folder.world.abandoned[path] = mine.token
+        folder.world.abandoned.add((path, mine.token))
     folder.release()
     assert (left.exists(), another.exists()) == (False, True)
 

@@ -36,9 +36,9 @@ class World:
     ask = staticmethod(ask)
 
     @cached_property
-    def abandoned(self) -> dict[Path, str]:
-        """Unremovable files of leases, with token or ""."""
-        return {}
+    def abandoned(self) -> set[tuple[Path, str]]:
+        """Files of leases that this process could not remove or may have made, with token or ""."""
+        return set()
 
     def pause(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -89,12 +89,12 @@ def _abandoning(path: Path, token: str, world: World) -> Iterator[None]:
     try:
         yield
     except OSError:
-        world.abandoned[path] = token
+        world.abandoned.add((path, token))
 
 
 def remove_abandoned(world: World = THIS) -> None:
     """Try again to remove them, except leases that another process has taken since."""
-    for path, token in world.abandoned.items():
+    for path, token in sorted(world.abandoned):
         with suppress(OSError):
             held = read(path, world) if token else None
             if not token or (held is not None and held[0].token == token):
@@ -117,7 +117,7 @@ def look(
         if holder.pid and same_kernel(holder, viewer)
         else None
     )
-    process = False if holder.token in filter(None, world.abandoned.values()) else process
+    process = False if (path, holder.token) in world.abandoned else process
     job = sees(holder.job) if holder.job and process is None else None
     try:
         now = server_now(path.parent, world)
@@ -181,6 +181,7 @@ class Lease:
             world.files.create(mine, self._content)
             for _ in range(100_000):
                 if self._linked(mine, self.path):
+                    world.abandoned.discard((self.path, self.me.token))
                     if beat:
                         self._stop = world.every(self._beat_s, self._beat)
                     return gone
@@ -253,15 +254,19 @@ class Lease:
         return True
 
     def _linked(self, mine: Path, target: Path) -> bool:
-        """Link `mine`; make it again if it was removed as a dead process's (remove_unfinished)
-        while this one stood still. Raises OSError."""
-        files = self._world.files
+        """Link `mine`. Raises OSError."""
+        world = self._world
         try:
-            return linked(mine, target, files)
-        except FileNotFoundError:
-            with suppress(FileExistsError):
-                files.create(mine, self._content)
-            return linked(mine, target, files)
+            try:
+                return linked(mine, target, world.files)
+            except FileNotFoundError:
+                # Removed as a dead process's (remove_unfinished) while this one stood still.
+                with suppress(FileExistsError):
+                    world.files.create(mine, self._content)
+                return linked(mine, target, world.files)
+        except OSError:
+            world.abandoned.add((target, self.me.token))
+            raise
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")
