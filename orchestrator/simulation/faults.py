@@ -195,7 +195,7 @@ def _power_cycle(world: Simulation, node: str, for_s: float) -> None:
     if not world.machines[node].up:
         return
     world.jobs.power_off(node)
-    world.server.deaths[node] += 1
+    world.server.lose_host(node)
     _lose_unsent(world, node)
     world.cluster.node_down(node)
     world.engine.after(for_s, lambda: _back(world, node))

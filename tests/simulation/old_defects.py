@@ -234,9 +234,9 @@ DEFECTS = [
         "a process that stood still while it took a lock failed: its file had been removed as a dead process's",
         "make sim, seed 18057593",
         LEASE,
-        "                with suppress(FileExistsError):\n                    world.files.create(mine, self._content)\n"
-        "                return linked(mine, target, world.files)\n",
-        "                raise\n",
+        "            with suppress(FileExistsError):\n                files.create(mine, self._content)\n"
+        "            return linked(mine, target, files)\n",
+        "            raise\n",
         why_not="rare: of 80,000 sets one showed it: a command must stand still between two of some 80 steps",
         likely=(r"(resume|cancel) is stopped at its step [56]\d",),
     ),
@@ -519,7 +519,7 @@ DEFECTS = [
         "a job waited for itself after its link to the ledger's lock was made, and the reply was lost with the next one",
         "make sim, seed 24006740",
         LEASE,
-        "            world.abandoned.add((target, self.me.token))\n",
+        "            self._world.abandoned.add((target, self.me.token))\n",
         "",
         why_not="rare: of two calls in a row the first must lose its reply and the second fail",
         likely=("the storage loses replies", "storage fails now and then for the loop"),

@@ -555,8 +555,10 @@ def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
         return
     records = [invariants.read_json(path) or {} for path in root.glob("jobs/*.json")]
     for first, second in pairwise(sorted(records, key=lambda one: one.get("started_ms", 0))):
-        gave_up = NO_ROOM in second.get("reason", "")  # perhaps before it could close the record
-        if first.get("ended_ms", 0) > second.get("started_ms", 0) + SETTLED_MS and not gave_up:
+        said = [second.get("reason", ""), *second.get("warnings", [])]
+        # It closes the record when the storage is back.
+        waited = any(NO_ROOM in text or "waiting for storage" in text for text in said)
+        if first.get("ended_ms", 0) > second.get("started_ms", 0) + SETTLED_MS and not waited:
             yield f"job {first.get('job_id')} has ended after job {second.get('job_id')} had begun: {first.get('reason')}"
 
 

@@ -254,19 +254,22 @@ class Lease:
         return True
 
     def _linked(self, mine: Path, target: Path) -> bool:
-        """Link `mine`. Raises OSError."""
-        world = self._world
+        """Raises OSError; the link may be there after it."""
         try:
-            try:
-                return linked(mine, target, world.files)
-            except FileNotFoundError:
-                # Removed as a dead process's (remove_unfinished) while this one stood still.
-                with suppress(FileExistsError):
-                    world.files.create(mine, self._content)
-                return linked(mine, target, world.files)
+            return self._link(mine, target)
         except OSError:
-            world.abandoned.add((target, self.me.token))
+            self._world.abandoned.add((target, self.me.token))
             raise
+
+    def _link(self, mine: Path, target: Path) -> bool:
+        files = self._world.files
+        try:
+            return linked(mine, target, files)
+        except FileNotFoundError:
+            # Removed as a dead process's (remove_unfinished) while this one stood still.
+            with suppress(FileExistsError):
+                files.create(mine, self._content)
+            return linked(mine, target, files)
 
     def _beside(self, what: str) -> Path:
         return self.path.with_name(f".{self.path.name}.{what}.{self.me.token}")
