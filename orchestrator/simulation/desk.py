@@ -52,10 +52,11 @@ class CommandWorld(Surroundings):
 
 @dataclass
 class Done:
-    """A command of the user, `at` virtual seconds."""
+    """A command of the user. Times in virtual seconds."""
 
     name: str
     at: float
+    ended_at: float = NEVER
     error: str = ""
     killed: bool = False
 
@@ -134,7 +135,7 @@ class Desk:
             except OrchestratorError as error:
                 done.error = str(error)
             finally:
-                done.killed = not process.alive
+                done.killed, done.ended_at = not process.alive, self._engine.now
                 process.exit()
 
         process.after(0.0, Strand(process, run).resume)

@@ -524,6 +524,7 @@ def test_one_of_many_takes_a_lock_that_nobody_holds(folder: Folder) -> None:
 
 def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Folder) -> None:
     state = attempt(folder, 1, 1, "", "success")
+    records.write(JobRecord(job_id="next", state="running"), folder.layout.job("next"))
     before = {path: path.read_bytes() for path in folder.layout.root.rglob("*") if path.is_file()}
     other = json.dumps(asdict(THIS.holder("next")))
     folder.layout.loop_lock.write_text(other)
@@ -531,6 +532,9 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
         lambda: folder.close(replace(state, state="failed", outcome="infrastructure"), None),
         lambda: folder.close(replace(state, state="success", outcome="success"), 0),
         lambda: folder.begin(RunRecord(run=2, attempt=1, state="running")),
+        lambda: folder.write(state, folder.layout.run_state(1)),
+        lambda: folder.record_that(("job", {})),
+        lambda: settle(folder),
     ):
         with pytest.raises(FolderError, match="is not this job's any more"):
             write()

@@ -274,7 +274,7 @@ def _play(seed: int, only: tuple[int, ...] | None, place: Path | None) -> Trial:
         loop_ended = not loop_killed_last(world) and not storage_failed_last(world)
         if loop_ended:
             trial.found += badly_closed(world)
-        if not loop_ended or killed_lately(world) or any(command.killed for command in world.done):
+        if not loop_ended or killed_lately(world) or commands_left_files(world):
             world.settle(max(0.0, storage_is_back_at(world) - world.engine.now))
             resume_complete_set(world)
         trial.found += [*violations(world), *unfair(world, shape)]
@@ -367,6 +367,15 @@ def killed_lately(world: Simulation) -> bool:
     return any(killed and last - at <= STALE_S + BEAT_S for at, killed in ends)
 
 
+def commands_left_files(world: Simulation) -> bool:
+    """Return whether a command was killed, or the storage failed meanwhile: it may not have removed its files."""
+    times = outages(world)
+    return any(
+        done.killed or any(at <= done.ended_at and done.at <= back for at, back in times)
+        for done in world.done
+    )
+
+
 def resume_complete_set(world: Simulation) -> None:
     """Resume until the set is settled, each time when old traces are stale. Raises Stuck."""
     for _ in range(world.user.resumes):
@@ -440,12 +449,16 @@ def storage_failed_last(world: Simulation) -> bool:
 
 def storage_is_back_at(world: Simulation) -> float:
     """Return when the last fault of the storage is over (virtual seconds)."""
-    back = (
-        at + (fault.for_s or END_S) + END_S * ("now and then" in str(fault))
+    return max((back for _, back in outages(world)), default=0.0)
+
+
+def outages(world: Simulation) -> list[tuple[float, float]]:
+    """Return when each fault of the storage happened, and when it is over (virtual seconds)."""
+    return [
+        (at, at + (fault.for_s or END_S) + END_S * ("now and then" in str(fault)))
         for at, fault in world.happened
         if "storage" in str(fault)
-    )
-    return max(back, default=0.0)
+    ]
 
 
 OF_NO_NODE = re.compile(

@@ -129,10 +129,11 @@ class SetJob(BatchJob):
             self.warn(f"the bundle was edited since it was declared: {', '.join(edited[:8])}")
 
     def environment_file(self) -> None:
-        """Write the runs' environment. Raises SettingsError, OSError."""
+        """Write the runs' environment. Raises SettingsError, FolderError, OSError."""
         files, layout = self.world.files, self.layout
         text, self.unique = self.world.config(self.program, self.settings, self.folder.record.nexp)
         self._run_environment = text
+        self.folder.check_mine()  # it may have waited
         records.replace(layout.environment, text, files=files)
         sha256 = self.take_environment(text)
         # Each job keeps its own, with its unique values.

@@ -58,8 +58,7 @@ class TakingJob(Protocol):
 
 @dataclass
 class Folder:
-    """The set folder of one job, `job_id`. Call `check_mine` before every step that others may
-    see."""
+    """The set folder of a job, `job_id`; written only while that job has the set."""
 
     layout: Layout
     record: SetRecord
@@ -166,7 +165,6 @@ class Folder:
         refer to it. Everything final is on the disk before it is visible. Raises FolderError,
         OSError.
         """
-        self.check_mine()
         ended = ledger.attempt_ended(state)
         if rank is not None:
             self.publish(state.run, state.attempt, rank, ended)
@@ -176,7 +174,8 @@ class Folder:
             self.write(state, path)
 
     def write(self, record: StateFile, path: Path, *, sync: bool = True) -> None:
-        """Raises OSError."""
+        """Raises FolderError, OSError."""
+        self.check_mine()
         records.write(record, path, sync=sync, files=self.files)
 
     def _states(self, state: RunRecord) -> tuple[Path, Path]:
@@ -229,12 +228,18 @@ class Folder:
     # ---- the records ----
 
     def record_that(self, *new: ledger.NewRecord, once: bool = False) -> None:
-        """Append to the set's ledger; `once`: only new records. Raises OSError."""
+        """Append to the set's ledger; `once`: only new records. Raises FolderError, OSError."""
         root, world = self.layout.root, self.world
         cluster = self.lease.me.cluster if self.lease else ""
         try:
             self.head = ledger.append(
-                root, *new, job=self.job_id, cluster=cluster, once=once, world=world
+                root,
+                *new,
+                job=self.job_id,
+                cluster=cluster,
+                once=once,
+                confirm=self.check_mine,
+                world=world,
             )
         except HeldError as held:
             raise OSError(errno.EBUSY, f"the ledger is held: {held}", str(held.path)) from held

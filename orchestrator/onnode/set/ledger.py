@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -131,10 +131,11 @@ def append(
     job: str = "",
     cluster: str = "",
     once: bool = False,
+    confirm: Callable[[], object] = lambda: None,
     world: World = THIS,
 ) -> str:
-    """Append records, flushed to disk; return the new head. `once`: skip existing records. Raises
-    OSError; HeldError after PATIENCE_S."""
+    """Append records, flushed to disk; return the new head. `once`: skip existing records.
+    `confirm` may refuse the write. Raises OSError; HeldError after PATIENCE_S."""
     from .lease import Lease
 
     me = world.holder(cluster=cluster)
@@ -155,6 +156,7 @@ def append(
             text, lines, number = _lines(entries, torn, new, by, world)
             if not lease.mine:  # it stood still: its reading may be outdated
                 continue
+            confirm()
             written = lines
             if world.files.append(root / NAME, text, sync=True) != len(text):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(root / NAME))
