@@ -109,14 +109,28 @@ def thrown_away(root: Path) -> Iterator[str]:
         path = place / "state.json"
         if (state := read_json(path)) is None:  # lost
             continue
-        logs = [
-            log
-            for log in place.glob("node_*.log")
-            if log.stat().st_mtime_ns <= path.stat().st_mtime_ns
-        ]
+        closed_ns = path.stat().st_mtime_ns
+        if "without closing this attempt" in state.get("reason", ""):
+            closed_ns = min(closed_ns, end_on_record_ns(root, run, attempt))
+        logs = [log for log in place.glob("node_*.log") if log.stat().st_mtime_ns <= closed_ns]
         if state.get("state") == "failed" and any(map(_succeeded, logs)):
             outcome = f"{state.get('outcome')}: {state.get('reason')}"
             yield f"run {run} attempt {attempt} reached its target and is {outcome}"
+
+
+def end_on_record_ns(root: Path, run: int, attempt: int) -> float:
+    """Return when an attempt's end came on record, by the clock of the storage; endless if never.
+
+    Its state is written later if the job that recorded it is killed.
+    """
+    from orchestrator.onnode.set import ledger
+
+    entries = ledger.read(root)[0]
+    ends = [entry for entry in entries if ledger.subject(entry) == ("end", run, attempt)]
+    if not ends:
+        return float("inf")
+    before_last_ms = entries[-1].time_ms - ends[0].time_ms
+    return (root / ledger.NAME).stat().st_mtime_ns - 1e6 * before_last_ms
 
 
 def _succeeded(log: Path) -> bool:
