@@ -336,9 +336,14 @@ class Trial:
             return True
         self.mend()
         for _ in range(RESUMES):
-            if self.complete:
-                self.runs += more
-            self.command("resume", str(self.set), "--nexp", str(self.runs), codes=(0, 5))
+            runs = self.runs + more * self.complete
+            # A job started by hand is known by its process only: 4.
+            codes = (0, 4, 5) if self.processes("loop") else (0, 5)
+            answer = self.command("resume", str(self.set), "--nexp", str(runs), codes=codes)
+            if answer.returncode and runs > self.runs:  # refused: the last job is still ending
+                self.wait(lambda: not self.alive())
+                continue
+            self.runs = runs
             if self.wait(lambda: self.processes("loop"), 10):
                 return True
         return False
