@@ -87,11 +87,12 @@ class Host:
 
     def tool(self, name: str, text: str) -> None:
         """Add a program; $ROOT is the host's file system, and bin/calls lists its calls."""
-        path = self.bin / name
+        path = self.bin / f".{name}.new"
         path.write_text(
             f'#!/bin/bash\nROOT={self.root}\necho "{name} $*" >>{self.bin}/calls\n{text}\n'
         )
         path.chmod(0o755)
+        path.replace(self.bin / name)  # a watchdog may be starting the former
 
     def calls(self) -> list[str]:
         path = self.bin / "calls"
