@@ -337,7 +337,7 @@ class Trial:
         self.mend()
         for _ in range(RESUMES):
             runs = self.runs + more * self.complete
-            # A job started by hand is known by its process only: 4.
+            # The exit code is 4 for a job started by hand, which only its process shows.
             codes = (0, 4, 5) if self.processes("loop") else (0, 5)
             answer = self.command("resume", str(self.set), "--nexp", str(runs), codes=codes)
             if answer.returncode and runs > self.runs:  # refused: the last job is still ending

@@ -368,7 +368,7 @@ def killed_lately(world: Simulation) -> bool:
 
 
 def commands_left_files(world: Simulation) -> bool:
-    """Return whether a command was killed, or the storage failed meanwhile: it may not have removed its files."""
+    """Return whether a command may have left files: it was killed, or the storage failed meanwhile."""
     times = outages(world)
     return any(
         done.killed or any(at <= done.ended_at and done.at <= back for at, back in times)

@@ -119,7 +119,7 @@ def thrown_away(root: Path) -> Iterator[str]:
 
 
 def end_on_record_ns(root: Path, run: int, attempt: int) -> float:
-    """Return when an attempt's end came on record, by the clock of the storage; endless if never.
+    """Return when an attempt's end came on record, by the clock of the storage; infinite if never.
 
     Its state is written later if the job that recorded it is killed.
     """

@@ -92,7 +92,7 @@ class Host:
             f'#!/bin/bash\nROOT={self.root}\necho "{name} $*" >>{self.bin}/calls\n{text}\n'
         )
         path.chmod(0o755)
-        path.replace(self.bin / name)  # a watchdog may be starting the former
+        path.replace(self.bin / name)  # a watchdog may be starting the old one
 
     def calls(self) -> list[str]:
         path = self.bin / "calls"

@@ -58,7 +58,7 @@ class TakingJob(Protocol):
 
 @dataclass
 class Folder:
-    """The set folder of a job, `job_id`; written only while that job has the set."""
+    """A set folder for job `job_id`, which writes states and ledger only while it has the set."""
 
     layout: Layout
     record: SetRecord

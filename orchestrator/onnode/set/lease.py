@@ -254,7 +254,7 @@ class Lease:
         return True
 
     def _linked(self, mine: Path, target: Path) -> bool:
-        """Raises OSError; the link may be there after it."""
+        """Raises OSError; even then the link may exist."""
         try:
             return self._link(mine, target)
         except OSError:
