@@ -67,7 +67,7 @@ def restore(folder: Folder) -> None:
     sweep(folder.layout, folder.world)
     settling = Settling(folder)
     for run in range(1, folder.record.nexp + 1):
-        for attempt in folder.attempts(run):
+        for attempt in settling.attempts(run):
             _restore(folder, settling, run, attempt)
 
 
@@ -83,6 +83,7 @@ def _restore(folder: Folder, settling: Settling, run: int, attempt: int) -> None
     )
     ended = None if is_final else settling.on_record(run, attempt)
     if ended is not None:
+        make_below(folder.layout.root, path.parent, folder.files)
         folder.write(ended, path)
 
 

@@ -444,31 +444,41 @@ def _loop_stopped(world: Simulation, fault: Fault, numbers: list[str]) -> None:
             world.engine.after(fault.for_s or 60.0, loop.process.resume)
 
 
-def _loop_in_steps(*, killed: bool) -> Happens:
+AtStep = Callable[["Simulation", "SimProcess", int, Fault], object]
+
+
+def _loop(act: AtStep) -> Happens:
+    """The number counts from now."""
+
     def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
         for job in world.live():
             if loop := world.jobs.loops.get(job.id):
-                process, step = loop.process, loop.process.steps + int(numbers[0])
-                if killed:
-                    process.die_at(step)
-                else:
-                    process.stop_at(step, fault.for_s or STOPS_S)
+                act(world, loop.process, loop.process.steps + int(numbers[0]), fault)
 
     return does
 
 
-def _next_loop_killed(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.jobs.at_next_loop(lambda loop: loop.process.die_at(float(numbers[0])))
+def _next_loop(act: AtStep) -> Happens:
+    def does(world: Simulation, fault: Fault, numbers: list[str]) -> None:
+        world.jobs.at_next_loop(lambda loop: act(world, loop.process, int(numbers[0]), fault))
+
+    return does
 
 
-def _next_loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    world.jobs.at_next_loop(lambda loop: world.server.faults.once(loop.process, int(numbers[0])))
+def _killed(world: Simulation, process: SimProcess, step: int, fault: Fault) -> None:
+    process.die_at(step)
 
 
-def _loop_without_storage(world: Simulation, fault: Fault, numbers: list[str]) -> None:
-    for job in world.live():
-        if loop := world.jobs.loops.get(job.id):
-            world.server.faults.once(loop.process, loop.process.steps + int(numbers[0]))
+def _stopped(world: Simulation, process: SimProcess, step: int, fault: Fault) -> None:
+    process.stop_at(step, fault.for_s or STOPS_S)
+
+
+def _without_storage(world: Simulation, process: SimProcess, step: int, fault: Fault) -> None:
+    world.server.faults.once(process, step)
+
+
+def _unanswered(world: Simulation, process: SimProcess, step: int, fault: Fault) -> None:
+    world.server.faults.once(process, step, reply=True)
 
 
 def _each_job(act: Callable[[Simulation, SimJob, Fault], object]) -> Happens:
@@ -612,11 +622,13 @@ EVENTS: dict[str, Happens] = {
     r"the training hangs and ignores TERM": _hangs(deaf=True),
     r"the loop is killed": _loop_killed,
     r"the loop is stopped": _loop_stopped,
-    r"the loop is killed in (\d+) steps": _loop_in_steps(killed=True),
-    r"the loop is stopped in (\d+) steps": _loop_in_steps(killed=False),
-    r"the next loop is killed at its step (\d+)": _next_loop_killed,
-    r"the storage fails for the loop in (\d+) steps": _loop_without_storage,
-    r"the storage fails for the next loop at its step (\d+)": _next_loop_without_storage,
+    r"the loop is killed in (\d+) steps": _loop(_killed),
+    r"the loop is stopped in (\d+) steps": _loop(_stopped),
+    r"the next loop is killed at its step (\d+)": _next_loop(_killed),
+    r"the storage fails for the loop in (\d+) steps": _loop(_without_storage),
+    r"the storage fails for the next loop at its step (\d+)": _next_loop(_without_storage),
+    r"the storage loses a reply to the loop in (\d+) steps": _loop(_unanswered),
+    r"the storage loses a reply to the next loop at its step (\d+)": _next_loop(_unanswered),
     r"the job is cancelled": _each_job(_scancel),
     r"the job is pre-empted": _each_job(
         lambda world, job, fault: world.cluster.preempt(job, fault.for_s or 30.0)

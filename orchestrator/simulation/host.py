@@ -494,7 +494,7 @@ class Jobs:
     """Virtual time, job, text; `starts on` with nodes is a job's start."""
     failures: list[BaseException] = field(default_factory=list)
     """Unexpected exceptions of loops."""
-    begins: Callable[[Loop], object] | None = None
+    begins: list[Callable[[Loop], object]] = field(default_factory=list)
     prepares: Callable[[int], object] = lambda run: None
     """Called as nodes start to prepare a run."""
     cluster: Cluster = field(init=False)
@@ -507,7 +507,7 @@ class Jobs:
         self.cluster = cluster
 
     def at_next_loop(self, action: Callable[[Loop], object]) -> None:
-        self.begins = action
+        self.begins.append(action)
 
     def start(self, job: SimJob) -> None:
         machine = self.machines[job.nodes[0]]
@@ -525,9 +525,9 @@ class Jobs:
             loop.steps.extend(self.loops[job.id].steps)
         self.loops[job.id] = loop
         self.every_loop.append(loop)
-        begins, self.begins = self.begins, None
-        if begins is not None:
-            begins(loop)
+        begins, self.begins = self.begins, []
+        for action in begins:
+            action(loop)
         world = SimHost(self, loop, self.files_of(process), job, lambda: machine.clock_ms)
         program = _program(job)
         if program is None:

@@ -252,7 +252,7 @@ class SimFiles(SimReader):
             journal.renamed(source, target, kept)
         self._changed(source, made=False)
         self._changed(target, made=False)
-        self.server.faults.reply(source, errno.ENOENT)
+        self.server.faults.reply(self.process, source, errno.ENOENT)
 
     def link(self, source: PathLike, target: PathLike) -> None:
         self.enter(target, "link")
@@ -260,7 +260,7 @@ class SimFiles(SimReader):
             view.find(source)
         os.link(source, target)
         self._changed(target)
-        self.server.faults.reply(target, errno.EEXIST)
+        self.server.faults.reply(self.process, target, errno.EEXIST)
 
     def point(self, path: PathLike, target: str) -> None:
         self.enter(path, "make")
@@ -268,7 +268,7 @@ class SimFiles(SimReader):
         now = self.server.now_ns()
         os.utime(path, ns=(now, now), follow_symlinks=False)
         self._changed(path)
-        self.server.faults.reply(path, errno.EEXIST)
+        self.server.faults.reply(self.process, path, errno.EEXIST)
 
     def remove(self, path: PathLike) -> None:
         journal = self.server.journal
@@ -316,7 +316,7 @@ class SimFiles(SimReader):
         self.server.made(os.stat(path))
         self.server.stamp(path)
         self._changed(path)
-        self.server.faults.reply(path, errno.EEXIST)
+        self.server.faults.reply(self.process, path, errno.EEXIST)
 
     def remove_folder(self, path: PathLike) -> None:
         self.enter(path, "alter")
@@ -324,7 +324,7 @@ class SimFiles(SimReader):
         if self.server.journal is not None:
             self.server.journal.removed(path, None)
         self._changed(path, made=False)
-        self.server.faults.reply(path, errno.ENOENT)
+        self.server.faults.reply(self.process, path, errno.ENOENT)
 
     def remove_tree(self, path: PathLike) -> None:
         try:

@@ -47,7 +47,7 @@ class Faults:
     _away: Away | None = None
     _cut: dict[str, Away] = field(default_factory=dict)
     _at_times: tuple[tuple[str, ...], float] = ((), 0.0)
-    _once: dict[SimProcess, int] = field(default_factory=dict)
+    _once: dict[tuple[SimProcess, bool], list[int]] = field(default_factory=dict)
     _slow: tuple[float, float] = (0.0, 0.0)
     _no_links: int = 0
     _lost: float = 0.0
@@ -87,10 +87,21 @@ class Faults:
         self._at_times = processes, chance
         self._switched()
 
-    def once(self, process: SimProcess, step: int) -> None:
-        """Make a call fail with EIO: in step `step`, or the next."""
-        self._once[process] = step
+    def once(self, process: SimProcess, step: int, *, reply: bool = False) -> None:
+        """Fail a call with EIO, or lose the `reply` to a changed name, in a step from `step`."""
+        self._once.setdefault((process, reply), []).append(step)
         self._switched()
+
+    def _due(self, process: SimProcess, *, reply: bool) -> bool:
+        """Return whether a failure is due."""
+        steps = self._once.get((process, reply))
+        if not steps or process.steps < min(steps):
+            return False
+        steps.remove(min(steps))
+        if not steps:
+            del self._once[process, reply]
+            self._switched()
+        return True
 
     def slow(self, most_s: float, least_s: float = 0.0) -> None:
         self._slow = (least_s, most_s)
@@ -101,13 +112,14 @@ class Faults:
         self._switched()
 
     def lost_replies(self, chance: float) -> None:
-        """Ask again after a lost reply: the change is there already."""
+        """Lose replies to changes of names, which are there all the same."""
         self._lost = chance
 
-    def reply(self, path: PathLike, error: int) -> None:
-        """Raise `error`, the answer to the second request, if the first reply is lost."""
-        if self._lost and self.engine.random.random() < self._lost:
-            fail(error, path)
+    def reply(self, process: SimProcess, path: PathLike, error: int) -> None:
+        """Raise OSError if the reply is lost: `error` after a second request, or EIO."""
+        chance = self.engine.random
+        if self._due(process, reply=True) or (self._lost and chance.random() < self._lost):
+            fail(chance.choice((error, errno.EIO)), path)
 
     def stale_handles(self, host: str = "") -> None:
         """Make files now open on `host` ("": everywhere) report ESTALE."""
@@ -160,9 +172,7 @@ class Faults:
                 fail(away.error, None if is_open else name)
             self.engine.pause(process, RETRY_S)
         processes, chance = self._at_times
-        if process in self._once and process.steps >= self._once[process]:
-            del self._once[process]
-            self._switched()
+        if self._due(process, reply=False):
             fail(errno.EIO, None if is_open else name)
         if chance and process.name.startswith(processes) and self.engine.random.random() < chance:
             fail(errno.EIO, None if is_open else name)

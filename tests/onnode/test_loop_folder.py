@@ -221,6 +221,24 @@ def test_an_attempt_without_a_file_is_not_begun_twice(folder: Folder) -> None:
     )
 
 
+def test_an_attempt_whose_folder_is_lost_is_not_begun_twice(folder: Folder) -> None:
+    """A server that crashes can lose a folder whose attempt is on record."""
+    folder.begin(RunRecord(run=1, attempt=1, state="running", seed=1, nodes=["n0", "n1"]))
+    shutil.rmtree(folder.layout.attempt(1, 1))
+    following = successor(folder)
+    assert following.last_attempt(1) == 1
+    attempt(following, 1, 2, "interrupted")
+    shutil.rmtree(folder.layout.attempt(1, 2))
+    left = successor(following).run_state(1)
+    assert left is not None and (left.attempt, left.outcome, left.end_ms) == (2, "interrupted", 5)
+
+
+def test_a_ledger_with_impossible_numbers_adds_no_attempt(folder: Folder) -> None:
+    for number in ([], "1", True, -1, 10**9):
+        folder.record_that(("attempt", {"run": 1, "attempt": number}), ("end", {"run": number}))
+    assert successor(folder).last_attempt(1) == 0
+
+
 def test_an_attempt_whose_record_came_with_an_error_stays(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +254,11 @@ def test_an_attempt_whose_record_came_with_an_error_stays(
         patches.setattr(ledger, "append", loses_its_reply)
         with pytest.raises(OSError, match="Input/output"):
             folder.begin(state)
+    with monkeypatch.context() as patches:
+        patches.setattr(records, "write", is_full)
+        with pytest.raises(OSError, match="No space"):
+            folder.begin(state)
+    assert folder.last_attempt(1) == 1, "its job can be killed before the next try"
     folder.begin(state)
     assert [entry.kind for entry in ledger.read(folder.layout.root)[0]].count("attempt") == 1
     assert successor(folder).last_attempt(1) == 1
@@ -275,12 +298,13 @@ def test_a_record_whose_reply_is_lost_is_written(
     assert os.listdir(tmp_path) == ["a"]
 
 
+def is_full(*record: Any, **options: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_an_attempt_that_finds_no_room_leaves_no_folder(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_full(*record: Any, **options: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     monkeypatch.setattr(records, "write", is_full)
     with pytest.raises(OSError, match="No space"):
         folder.begin(RunRecord(run=1, attempt=1, state="running"))
@@ -331,6 +355,26 @@ def test_an_attempt_that_had_not_begun_is_none(folder: Folder) -> None:
     folder.layout.attempt(1, 1).mkdir()
     (folder.layout.attempt(1, 1) / ".state.json.tmp.1").write_text("{")
     assert successor(folder).last_attempt(1) == 0
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
+def test_an_attempt_that_had_not_begun_is_none_if_a_reply_is_lost(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Its folder is removed: an attempt on record would have none."""
+    folder.layout.attempt(1, 1).mkdir()
+    rmdir = os.rmdir
+
+    def loses_its_reply(path: Path) -> None:
+        rmdir(path)
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(os, "rmdir", loses_its_reply)
+        with suppress(OSError):
+            settle(folder)
+    assert successor(folder).last_attempt(1) == 0
+    assert "attempt" not in [entry.kind for entry in ledger.read(folder.layout.root)[0]]
 
 
 def test_a_published_result_is_never_replaced(folder: Folder) -> None:

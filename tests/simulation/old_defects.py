@@ -82,6 +82,14 @@ def one(
     return Defect(name, what, seen, (Edit(file, now, before),), why_not, likely)
 
 
+RECORDED = Edit(
+    SETTLE,
+    "        return sorted({*self._folder.attempts(run), *self._recorded.get(run, ())})\n",
+    "        return self._folder.attempts(run)\n",
+)
+"""The attempts on record whose folders are lost, and the code before."""
+
+
 DEFECTS = [
     # ---- leases ----
     one(
@@ -428,17 +436,54 @@ DEFECTS = [
         SETTLE,
         (
             '        if state is None and ("attempt", run, attempt) not in self._known:\n'
-            "            with suppress(OSError):\n"
+            "            try:\n"
             "                self._files.remove_folder(path.parent)\n"
             "                return None\n"
         ),
         (
             "        if state is None:\n"
-            "            with suppress(OSError):\n"
-            "                self._files.remove_folder(path.parent)\n"
-            "            return None\n"
+            "            try:\n"
+            "                with suppress(OSError):\n"
+            "                    self._files.remove_folder(path.parent)\n"
+            "                return None\n"
         ),
         likely=("set is lost",),
+    ),
+    Defect(
+        "attempt-removed-at-the-second-try",
+        "a second try to write an attempt's states removed its folder, which was on record: the next job used its number again",
+        "seed 27155374",
+        (
+            Edit(FOLDER, "            if is_new and self.is_mine:", "            if self.is_mine:"),
+            RECORDED,
+        ),
+        why_not="rare: three of some 60 calls must fail, or be the last, in this order",
+        likely=("storage fails for the loop in", "the loop is killed in"),
+    ),
+    Defect(
+        "attempt-recorded-after-its-removal",
+        "a folder without a state was removed, the reply was lost, and the attempt put on record: the next one used its number",
+        "sequences of faults in a loop",
+        (
+            Edit(
+                SETTLE,
+                "            except FileNotFoundError:  # the server's reply was lost\n                return None\n",
+                "",
+            ),
+            Edit(
+                SETTLE,
+                "                raise_if_away(path, error)\n        if not isinst",
+                "                pass\n        if not isinst",
+            ),
+            Edit(
+                SETTLE,
+                "        make_below(self._layout.root, path.parent, self._files)\n        self._folder.write(ended",
+                "        self._folder.write(ended",
+            ),
+            RECORDED,
+        ),
+        why_not="rare: a loop must die in one of six of its 700 calls, and the next one miss a reply to its first removal",
+        likely=("loses a reply to the next loop", "the next loop is killed"),
     ),
     one(
         "attempt-begun-twice",
@@ -459,17 +504,22 @@ DEFECTS = [
         "        self.record_that(ledger.attempt_started(state))",
         likely=("now and then for the loop.* (in|before|at the end of) run",),
     ),
-    one(
+    Defect(
         "attempt-removed-after-its-record",
         "an attempt whose record had come with an error was removed, and the next job began another with its number",
         "make sim, seed 22006160",
-        FOLDER,
-        "        self.record_that(ledger.attempt_started(state), once=True)",
-        """        try:
+        (
+            Edit(
+                FOLDER,
+                "        self.record_that(ledger.attempt_started(state), once=True)",
+                """        try:
             self.record_that(ledger.attempt_started(state), once=True)
         except OSError:
             self.files.remove_tree(attempt)
             raise""",
+            ),
+            RECORDED,
+        ),
         why_not="rare: the job's storage must fail in one of a few calls, and stay away until the job gives up",
         likely=("storage fails for the loop in", "storage is (over quota|full|away)"),
     ),

@@ -205,7 +205,32 @@ def planned(seed: int) -> tuple[Shape, list[Fault]]:
         lasts = dice.choice((0.0, 0.0, 20.0, 200.0, 2000.0))
         found.append(Fault(event, run, dice.uniform(*span) if span else -1.0, lasts, when))
     dice.shuffle(found)
-    return shape, found[:8]
+    found = found[:8]
+    if seed % 4 == 1:
+        found += _sequences(dice, shape)
+    return shape, found
+
+
+def _sequences(dice: random.Random, shape: Shape) -> list[Fault]:
+    """Draw calls that fail within a few steps of a loop, its end before it can repeat them, and often the same for the
+    loop that follows. Drawn one by one they hardly meet."""
+    run, (when, span) = dice.randint(0, shape.runs), dice.choice(MOMENTS)
+    if not run:
+        when, span = "in", (0.0, SOON_S[0])
+    at_s = dice.uniform(*span) if span else -1.0
+    texts = [*_sequence(dice, "loop", "in %d steps", STEPS)] if run else []
+    if not run or dice.random() < 0.6:
+        texts += _sequence(dice, "next loop", "at its step %d", LOOP_STEPS)
+    return [Fault(text, run, at_s, 0.0, when) for text in texts]
+
+
+def _sequence(dice: random.Random, loop: str, at: str, most: int) -> Iterator[str]:
+    step, mean = dice.randint(1, most), dice.choice((3, 10, 30))
+    for _ in range(dice.randint(0, 3)):
+        event = dice.choice(("fails for", "fails for", "loses a reply to"))
+        yield f"the storage {event} the {loop} {at % step}"
+        step += 1 + int(dice.expovariate(1 / mean))
+    yield f"the {loop} is killed {at % step}"
 
 
 ENDS_AT_ONCE_S = 0.01, 0.1

@@ -133,17 +133,18 @@ class Folder:
     def begin(self, state: RunRecord) -> None:
         """Create a running attempt's folder, again after an error. Raises FolderError, OSError."""
         self.check_mine()
-        attempt = self.layout.attempt(state.run, state.attempt)
+        attempt, is_new = self.layout.attempt(state.run, state.attempt), True
         try:
             self.files.make_folder(attempt)
         except FileExistsError:
             if not self._has_made(state):
                 raise
+            is_new = False
         try:
             for path in self._states(state):
                 self.write(state, path, sync=False)
         except OSError:
-            if self.is_mine:  # it may have stood still meanwhile
+            if is_new and self.is_mine:  # it may have stood still meanwhile
                 self.files.remove_tree(attempt)
             raise
         # From here on the attempt stays: even if this fails, it may be on record.

@@ -19,6 +19,7 @@ from typing import Any
 from ..kernel.files import HERE, Files
 from ..kernel.records import RunRecord, SetRecord, checked
 from ..kernel.regular import parse
+from ..kernel.walk import MOST_DIGITS
 from ..kernel.world import THIS, World
 
 TYPE_CHECKING = False  # importing typing is slow
@@ -260,7 +261,10 @@ def published(path: Path, run: int, attempt: int, rank: int, files: Files) -> Ne
     return "result", {**about, "sha256": whole.hexdigest(), "bytes": size}
 
 
-def subject(record: LedgerRecord) -> tuple[str, object, object]:
-    """Return kind, run and attempt; for a result kind and run, 0."""
-    attempt = 0 if record.kind == "result" else record.data.get("attempt")
-    return record.kind, record.data.get("run"), attempt
+def subject(record: LedgerRecord) -> tuple[str, int, int]:
+    """Return kind, run and attempt (0: none); for a result kind and run, 0."""
+    run, attempt = (
+        value if type(value) is int and 0 < value < 10**MOST_DIGITS else 0
+        for value in map(record.data.get, ("run", "attempt"))
+    )
+    return record.kind, run, 0 if record.kind == "result" else attempt

@@ -73,14 +73,22 @@ class Settling:
         self._folder = folder
         self._layout, self._files = folder.layout, folder.files
         self._known = {ledger.subject(entry): entry for entry in self._ledger()}
+        self._recorded: dict[int, list[int]] = {}
+        for kind, run, attempt in self._known:
+            if kind == "attempt" and attempt:
+                self._recorded.setdefault(run, []).append(attempt)
 
     def _ledger(self) -> list[ledger.LedgerRecord]:
         return ledger.read(self._layout.root, self._files)[0]
 
+    def attempts(self, run: int) -> list[int]:
+        """Return a run's attempts, also those on record whose folder is lost. Raises OSError."""
+        return sorted({*self._folder.attempts(run), *self._recorded.get(run, ())})
+
     def settle_run(self, run: int) -> None:
         """Give the run the state of its published or last attempt. Raises OSError, FolderError."""
         folder = self._folder
-        states = [self._settled(run, attempt) for attempt in folder.attempts(run)]
+        states = [self._settled(run, attempt) for attempt in self.attempts(run)]
         usable = [state for state in states if state is not None]
         done = [state for state in usable if state.done]
         last = (done or usable or [RunRecord(run=run, state="queued")])[-1]
@@ -120,9 +128,13 @@ class Settling:
         path = self._layout.attempt_state(run, attempt)
         state = records.read(RunRecord, path, self._files, strict=True)
         if state is None and ("attempt", run, attempt) not in self._known:
-            with suppress(OSError):
+            try:
                 self._files.remove_folder(path.parent)
                 return None
+            except FileNotFoundError:  # the server's reply was lost
+                return None
+            except OSError as error:  # it has logs
+                raise_if_away(path, error)
         if not isinstance(state, RunRecord) or (state.run, state.attempt) != (run, attempt):
             state = self._as_left(run, attempt)
         if state.state != "running":
@@ -134,6 +146,7 @@ class Settling:
                 self._folder.record_that(*missing)
         if ended.done and not self._files.exists(self._layout.result(run)):
             self._publish(ended)
+        make_below(self._layout.root, path.parent, self._files)
         self._folder.write(ended, path)
         return ended
 
@@ -255,9 +268,7 @@ class Settling:
             self._folder.record_that(*missing)
 
 
-def _unrecorded(
-    state: RunRecord, known: Container[tuple[str, object, object]]
-) -> list[ledger.NewRecord]:
+def _unrecorded(state: RunRecord, known: Container[tuple[str, int, int]]) -> list[ledger.NewRecord]:
     """Return an attempt's records missing among `known` subjects."""
     missing = []
     if ("attempt", state.run, state.attempt) not in known:
