@@ -41,11 +41,11 @@ class Contents:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.lag_s = 0.0
+        self.lag_s, self.close_sends = 0.0, False
         self._files: dict[Key, Unsynced] = {}
 
-    def delay(self, lag_s: float) -> None:
-        self.lag_s = lag_s
+    def delay(self, lag_s: float, *, close_sends: bool) -> None:
+        self.lag_s, self.close_sends = lag_s, close_sends
 
     def wrote(self, about: os.stat_result, host: str) -> None:
         """Note that `host` writes to a file; `about`: the state before."""
@@ -72,6 +72,8 @@ class Contents:
         unsynced = self._files.get((about.st_dev, about.st_ino))
         if unsynced is not None and unsynced.host == host:
             unsynced.open = False
+            if self.close_sends:
+                unsynced.shown, unsynced.shown_at = about.st_size, self._engine.now
 
     def made(self, about: os.stat_result) -> None:
         """Forget an earlier file with this inode number."""

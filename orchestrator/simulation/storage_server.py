@@ -46,15 +46,17 @@ class Server:
             view.clear()
         self._switched()
 
-    def delay_contents(self, lag_s: float) -> None:
-        """Show other hosts unsynced contents after `lag_s`, names at once."""
+    def delay_contents(self, lag_s: float, *, close_sends: bool = False) -> None:
+        """Show other hosts unsynced contents after `lag_s`, names at once; `close_sends`: as NFS,
+        those of open files."""
         self.contents = self.contents or Contents(self.engine)
-        self.contents.delay(lag_s)
+        self.contents.delay(lag_s, close_sends=close_sends)
         self._switched()
 
     def remember(self) -> None:
         """Note changes that a crash can lose."""
-        self.delay_contents(self.contents.lag_s if self.contents else 0.0)
+        self.contents = self.contents or Contents(self.engine)
+        self._switched()
         stash = self.root.with_name(f"{self.root.name}.lost")
         self.journal = self.journal or Journal(self.engine, stash, self._touched)
 

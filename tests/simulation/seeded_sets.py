@@ -239,7 +239,7 @@ COMES_LATE_S = 1200.0, 7200.0
 
 
 def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
-    """Draw clocks, caches of storage, the ways trainings log and end, and the owner's return."""
+    """Draw clocks, caches and delays of storage, the ways trainings log and end, and the owner's return."""
     dice = random.Random(f"{seed}/surroundings")
     world.server.step_clock(dice.choice((0.0, 0.0, 0.0, 3600.0, -3600.0)))
     logs_on = dice.choice((0, 0, 0, 1, 2))
@@ -251,6 +251,8 @@ def surroundings(world: Simulation, shape: Shape, seed: int) -> None:
     world.trainings.vary(misses=frozenset(misses), logs_on=logs_on)
     if dice.random() < 0.1:
         world.server.cache(dice.choice((5.0, 60.0)))
+    if dice.random() < 0.2:
+        world.server.delay_contents(dice.choice((1.0, 30.0)), close_sends=True)
     if dice.random() < 0.5:
         world.jobs.pace = replace(world.jobs.pace, stop=ENDS_AT_ONCE_S)
     if dice.random() < 0.2:

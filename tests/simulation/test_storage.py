@@ -724,6 +724,18 @@ def test_a_name_is_seen_before_its_content(storage: Storage) -> None:
     assert two.read_bytes(root / "b") == b"1"
 
 
+def test_a_close_shows_the_content_on_nfs(storage: Storage) -> None:
+    one, two, root = storage.files("node1"), storage.files("node2"), storage.root
+    storage.server.delay_contents(5.0, close_sends=True)
+    one.create(root / "a", b"1234")
+    assert two.read_bytes(root / "a") == b"1234"
+    log = one.appender(root / "a")
+    log.write(b"56")
+    assert two.read_bytes(root / "a") == b"1234"
+    log.close()
+    assert two.read_bytes(root / "a") == b"123456"
+
+
 # ---- crashes ----
 
 
