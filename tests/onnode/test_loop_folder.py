@@ -577,6 +577,7 @@ def test_a_loop_that_lost_the_set_writes_nothing_and_leaves_the_lock(folder: Fol
         lambda: folder.close(replace(state, state="success", outcome="success"), 0),
         lambda: folder.begin(RunRecord(run=2, attempt=1, state="running")),
         lambda: folder.write(state, folder.layout.run_state(1)),
+        lambda: folder.put(folder.layout.environment, b""),
         lambda: folder.record_that(("job", {})),
         lambda: settle(folder),
     ):

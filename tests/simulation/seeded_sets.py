@@ -39,6 +39,7 @@ from orchestrator.model import Site, load_entry
 from orchestrator.onnode.kernel import program
 from orchestrator.onnode.kernel.beat import LOOK_S, SILENCE_S
 from orchestrator.onnode.loop.step import ARRIVE_S, MAX_SAID, SAID_AGAIN
+from orchestrator.onnode.loop.storage import WAITS
 from orchestrator.onnode.policy.lease import STALE_S
 from orchestrator.onnode.set.folder import NO_ROOM
 from orchestrator.onnode.set.lease import BEAT_S
@@ -597,7 +598,7 @@ def _late_ends(root: Path, happened: list[str]) -> Iterator[str]:
     for first, second in pairwise(sorted(records, key=lambda one: one.get("started_ms", 0))):
         said = [second.get("reason", ""), *second.get("warnings", [])]
         # It closes the record when the storage is back.
-        waited = any(NO_ROOM in text or "waiting for storage" in text for text in said)
+        waited = any(NO_ROOM in text or WAITS in text for text in said)
         if first.get("ended_ms", 0) > second.get("started_ms", 0) + SETTLED_MS and not waited:
             yield f"job {first.get('job_id')} has ended after job {second.get('job_id')} had begun: {first.get('reason')}"
 

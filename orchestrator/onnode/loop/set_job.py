@@ -130,16 +130,13 @@ class SetJob(BatchJob):
 
     def environment_file(self) -> None:
         """Write the runs' environment. Raises SettingsError, FolderError, OSError."""
-        files, layout = self.world.files, self.layout
         text, self.unique = self.world.config(self.program, self.settings, self.folder.record.nexp)
         self._run_environment = text
-        self.folder.check_mine()  # it may have waited
-        records.replace(layout.environment, text, files=files)
+        self.folder.put(self.layout.environment, text)
         sha256 = self.take_environment(text)
         # Each job keeps its own, with its unique values.
         kept = gzip.compress(text, mtime=0)
-        path = layout.job_environment(self.job_id, self.allocation.restart)
-        records.replace(path, kept, files=files)
+        self.folder.put(self.layout.job_environment(self.job_id, self.allocation.restart), kept)
         entry = {
             "job_id": self.job_id,
             "restart": self.allocation.restart,
@@ -150,9 +147,9 @@ class SetJob(BatchJob):
         self.folder.record_that(("job", entry), once=True)
 
     def run_environment(self) -> bytes:
-        """Return it; write a lost file anew. Raises OSError."""
+        """Return it; write a lost file anew. Raises FolderError, OSError."""
         if not self.world.files.exists(self.layout.environment):
-            records.replace(self.layout.environment, self._run_environment, files=self.world.files)
+            self.folder.put(self.layout.environment, self._run_environment)
         return self._run_environment
 
     # ---- groups side by side ----

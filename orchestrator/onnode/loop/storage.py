@@ -12,6 +12,7 @@ from ..kernel.waiting import Flow
 from ..set.folder import FolderError
 from .set_job import SetJob
 
+WAITS = "waiting for storage"
 RETRY_S = 5.0
 _PASSES = AWAY | {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT}
 """Full, over quota, read-only, not mounted: may pass."""
@@ -76,7 +77,7 @@ def retry(job: SetJob, action: Callable[[], object]) -> Flow:
             raise problem
         if not waits_for:
             path = problem.filename or job.layout.root
-            waits_for = f"waiting for storage: {path}: {problem.strerror}"
+            waits_for = f"{WAITS}: {path}: {problem.strerror}"
             job.warn(waits_for)
             job.write(reason=waits_for)  # if there is room
         yield min(world.now() + RETRY_S, deadline)

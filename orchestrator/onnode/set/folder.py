@@ -58,7 +58,7 @@ class TakingJob(Protocol):
 
 @dataclass
 class Folder:
-    """A set folder for job `job_id`, which writes states and ledger only while it has the set."""
+    """A set folder for job `job_id`, which writes only while it has the set."""
 
     layout: Layout
     record: SetRecord
@@ -178,6 +178,11 @@ class Folder:
         """Raises FolderError, OSError."""
         self.check_mine()
         records.write(record, path, sync=sync, files=self.files)
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Write a file that is no record. Raises FolderError, OSError."""
+        self.check_mine()
+        records.replace(path, content, files=self.files)
 
     def _states(self, state: RunRecord) -> tuple[Path, Path]:
         run, attempt = state.run, state.attempt
