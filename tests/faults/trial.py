@@ -262,7 +262,7 @@ class Trial:
 
     def one(self, role: str) -> int:
         """One process of that role, which may take a while to be there. Raises NothingToHit."""
-        self.wait(lambda: self.processes(role) or not self.processes("loop"), 20)
+        self.wait(lambda: self.processes(role) or not self.processes("loop"))
         found = self.processes(role)
         if not found:
             raise NothingToHit(role)
@@ -294,7 +294,7 @@ class Trial:
 
     def container(self) -> str:
         """One container of the set, which may take a while to be there. Raises NothingToHit."""
-        self.wait(lambda: self.containers() or not self.processes("loop"), 20)
+        self.wait(lambda: self.containers() or not self.processes("loop"))
         found = self.containers()
         if not found:
             raise NothingToHit
@@ -332,9 +332,11 @@ class Trial:
         """Have a job at work on the set again; a complete set gets `more` runs. False if no job
         starts.
         """
-        if self.alive() and not self.complete:
+        if self._is_at_work():
             return True
         self.mend()
+        if self._is_at_work():  # its job waited for a node
+            return True
         for _ in range(RESUMES):
             runs = self.runs + more * self.complete
             # The exit code is 4 for a job started by hand, which only its process shows.
@@ -344,9 +346,17 @@ class Trial:
                 self.wait(lambda: not self.alive())
                 continue
             self.runs = runs
-            if self.wait(lambda: self.processes("loop"), 10):
+            self.wait(self.alive, 10)  # a local job's first process may take a moment
+            if self._is_at_work():
                 return True
         return False
+
+    def _is_at_work(self) -> bool:
+        """Return whether a job works on missing runs; wait for the loop of one that is on its way."""
+        if not self.alive() or self.complete:
+            return False
+        self.wait(lambda: self.processes("loop") or not self.alive(), 60)
+        return bool(self.processes("loop"))
 
     def come_further(self, more: int) -> None:
         """Let the set work undisturbed until its next result, or the end of its job."""
