@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.onnode.kernel import records
 from orchestrator.onnode.kernel.layout import Layout
 from orchestrator.onnode.kernel.world import THIS
 from orchestrator.onnode.loop.attempt_logs import read_logs
@@ -38,6 +39,7 @@ def test_a_run_has_started_by_a_record_alone(log: bytes, started: bool, tmp_path
 def test_a_lost_file_of_the_environment_is_written_anew(tmp_path: Path) -> None:
     job: Any = SetJob.__new__(SetJob)
     job.layout, job.world, job._run_environment = Layout(tmp_path), THIS, b"A=1"
+    job.folder = SimpleNamespace(put=records.replace)
     for _ in range(2):
         assert job.run_environment() == b"A=1" == job.layout.environment.read_bytes()
         job.layout.environment.unlink()
