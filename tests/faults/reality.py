@@ -8,9 +8,10 @@ happens once in a set, at a moment that the set's number decides, in both worlds
 outcomes of attempts, the states of jobs, the nodes of each step and the reasons of blame; and, over all sets, the set times
 (two-sample Kolmogorov-Smirnov test).
 
-Sets without faults, played between the others, measure the lab's overhead. Each simulated set takes the pace of one of
-them, in turn; the rest, per job and per attempt, is subtracted in both worlds. So are the seconds in which nodes gather
-evidence of a hang, as no set without faults has any, and the user's time between two jobs.
+The lab's overhead is subtracted in both worlds: the seconds in which jobs and steps start (from the request of a job, or
+the release of the last step, to the next attempt), in which nodes gather evidence of a hang, and between two jobs (from the
+end that a job has recorded; without one, from the end in Slurm); also what an attempt, and the end of a job, take in sets
+without faults, which are played between the others. Each simulated set takes the pace of one of these, in turn.
 
 Sets in --out are not played again. The exit status is 1 if the worlds differ. The lab must be up (lab/up).
 """
@@ -56,8 +57,8 @@ from orchestrator.simulation.play import Simulation  # noqa: E402
 from orchestrator.simulation.rendered import Rendered  # noqa: E402
 
 NODES, SPARES, RUNS = 2, 1, 12
-CALM, CALM_RUNS = 1000, 3
-"""Sets without faults: the number of the first one, and their runs."""
+CALM = 1000
+"""The number of the first set without faults."""
 RESUME_S = 1.0
 STOPPED_S = 1.0
 LIMITS = {
@@ -88,6 +89,7 @@ SCRIPT = {
     "USR1": "the job gets USR1",
 }
 """Kind of fault -> its sentence for the simulation. One fault each, in the runs from 2 on."""
+END_JOB = ("loop killed", "cancelled", "USR1")
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ Interval = tuple[int, int]
 """Start and end, in Unix milliseconds."""
 
 
-def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> dict[str, Any]:
+def record(number: int, root: Path, pauses: Sequence[Interval]) -> dict[str, Any]:
     """Return the outcomes of a set, its times in seconds, and how long its nodes took for each stage."""
     played, events = Set(root), _events(root)
     jobs = played.jobs()
@@ -127,15 +129,18 @@ def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> di
         if event.word == "attempt"
     }
     last = max(event.ms for event in events if event.word == "outcome")
-    edges = [*(attempts[run, 1].ms for run in range(1, runs + 1)), last]
-    evidence = _evidence(events)
+    edges = [*(attempts[run, 1].ms for run in range(1, RUNS + 1)), last]
+    starts = _starts(events, _requested(root))
+    between = [
+        (idle if job["state"] == "failed" else min(idle, job["ended_ms"]), requested)
+        for job, (idle, requested) in zip(jobs, pauses, strict=False)
+    ]
+    excluded = [*between, *_evidence(events), *starts]
 
     def timed(
         start: int, end: int, seeds: Sequence[int], attempt_count: int, job_count: int
     ) -> dict[str, float]:
-        excluded_ms = sum(
-            stop - begin for begin, stop in [*pauses, *evidence] if start <= begin < end
-        )
+        excluded_ms = sum(stop - begin for begin, stop in excluded if start <= begin < end)
         trained = sum(map(steady.length_s, seeds))
         return {
             "seconds": (end - start - excluded_ms) / 1000,
@@ -145,14 +150,14 @@ def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> di
         }
 
     rows = []
-    for run in range(1, runs + 1):
+    for run in range(1, RUNS + 1):
         start, end = edges[run - 1], edges[run]
         good = [
             played.attempt(run, k)["seed"]
             for k in played.attempts(run)
             if played.outcomes(run)[k - 1] == "success"
         ]
-        extra = sum(start <= begin < end for begin, _ in pauses)
+        extra = sum(start <= begin < end for begin, _ in between)
         rows.append(
             {
                 "outcomes": played.outcomes(run),
@@ -176,6 +181,7 @@ def record(number: int, runs: int, root: Path, pauses: Sequence[Interval]) -> di
             len(jobs),
         ),
         "pauses": pauses,
+        "starts_s": [(end - start) / 1000 for start, end in starts],
         "stages": {} if plan(number) else _stages(events),
     }
 
@@ -187,6 +193,20 @@ def _events(root: Path) -> list[Event]:
 
 def _requested(root: Path) -> list[int]:
     return sorted(submission.requested_ms for submission in SetEvidence(root).submissions)
+
+
+def _starts(events: Sequence[Event], requested: Sequence[int]) -> list[Interval]:
+    """Return when jobs and steps started: until the next attempt."""
+    starts, since, requests = list[Interval](), 0, iter(requested)
+    for event in events:
+        if event.word == "begin":
+            since = next(requests)
+        elif event.word == "release":
+            since = event.ms
+        elif event.word == "attempt" and since:
+            starts.append((since, event.ms))
+            since = 0
+    return starts
 
 
 def _evidence(events: Sequence[Event]) -> list[Interval]:
@@ -201,7 +221,8 @@ def _evidence(events: Sequence[Event]) -> list[Interval]:
 def _stages(events: Sequence[Event]) -> dict[str, list[list[float]]]:
     """Return the seconds of each stage of NodePace, step by step or run by run.
 
-    Of `startup` (of the program) and `answer` (of Slurm, which is asked for the time left between two runs), too.
+    Of `startup` (of the program) and `answer` (of Slurm, which is asked for the time left before a run that is not the
+    first), too.
     """
     stages = dict[str, dict[int, list[float]]]()
     since, looked, seed = dict[str, int](), dict[str, int](), 0
@@ -213,10 +234,11 @@ def _stages(events: Sequence[Event]) -> dict[str, list[list[float]]]:
 
     for event in events:
         if event.word == "attempt" and "outcome" in since:
-            add("answer", "outcome", since["outcome"], event.ms)
+            add("answer", "take", since["take"], event.ms)
         if event.source == "loop" and event.word in (
             "hold",
             "placed",
+            "take",
             "attempt",
             "outcome",
             "release",
@@ -255,7 +277,7 @@ class LabSet(Trial):
     def meet(self, fault: Planned) -> None:
         """Let a fault happen when its time has come."""
         act: dict[str, Callable[[], Callable[[], object]]] = {
-            "container ends": lambda: self._command("docker", "kill", self._container_of(fault)),
+            "container ends": lambda: self._end_container(fault),
             "agent killed": lambda: self._signal("agent", fault, signal.SIGKILL),
             "agent stopped": lambda: self._stop("agent", fault),
             "loop killed": lambda: self._signal("loop", fault, signal.SIGKILL),
@@ -269,6 +291,8 @@ class LabSet(Trial):
         happens = act[fault.kind]()  # looked up before its time
         time.sleep(max(0.0, self._start_ms(fault.run) / 1000 + fault.after - time.time()))
         happens()
+        if fault.kind in END_JOB:
+            self.resume()
 
     def resume(self) -> None:
         """Wait for the end of the job, and resume the set a second later unless it is complete."""
@@ -298,6 +322,12 @@ class LabSet(Trial):
             *words, "--filter", f"label=orchestrator.node={self._node_of(fault)}"
         ).split()[0]
 
+    def _end_container(self, fault: Planned) -> Callable[[], object]:
+        # `docker kill` takes a few tenths of a second.
+        words = ("docker", "inspect", "--format={{.State.Pid}}", self._container_of(fault))
+        pid = int(self.slurm(*words))
+        return lambda: os.kill(pid, signal.SIGKILL)
+
     def _command(self, *argv: str) -> Callable[[], object]:
         return lambda: self.slurm(*argv)
 
@@ -323,12 +353,12 @@ class LabSet(Trial):
         return stop
 
 
-def on_lab(number: int, runs: int, keep: Path | None) -> dict[str, Any]:
+def on_lab(number: int, keep: Path | None) -> dict[str, Any]:
     """Run a set on the lab."""
     lab, faults = lab_at(lab_state()), plan(number)
     place = Path(tempfile.mkdtemp(prefix="reality-", dir=lab.shared))
     shutil.copytree(HERE / "steady", place / "steady", ignore=shutil.ignore_patterns("__pycache__"))
-    played = LabSet(FLAVOUR, place / "t", random.Random(number), runs, env=dict(lab.env))
+    played = LabSet(FLAVOUR, place / "t", random.Random(number), RUNS, env=dict(lab.env))
     played.change_site(lambda text: _site(text, place / "steady"))
     by_training = [
         {"run": fault.run, "after": fault.after, "how": TRAINING[fault.kind], "rank": fault.rank}
@@ -351,7 +381,7 @@ def on_lab(number: int, runs: int, keep: Path | None) -> dict[str, Any]:
             raise RuntimeError(f"not complete after {RESUMES} times resume")
         if played.said:
             raise RuntimeError(f"{played.said}, {answer.stderr}")
-        return record(number, runs, played.set, played.pauses)
+        return record(number, played.set, played.pauses)
     finally:
         if keep:
             shutil.copytree(played.set, keep / str(number), dirs_exist_ok=True)
@@ -441,10 +471,10 @@ class Steady(Simulation):
 
 
 def simulated(
-    numbers: Sequence[int], runs: int, paces: Sequence[Pace], keep: Path | None = None
+    numbers: Sequence[int], paces: Sequence[Pace], keep: Path | None = None
 ) -> list[dict[str, Any]]:
     """Play sets on the virtual clock, with the paces in turn: a machine stays slow for longer than a step."""
-    bundle, records = _bundle(runs), []
+    bundle, records = _bundle(), []
     for number in numbers:
         folder = Path(tempfile.mkdtemp(prefix="reality-"))
         world = Steady(bundle, folder, number, paces[number % len(paces)])
@@ -454,9 +484,7 @@ def simulated(
             assert world.run_set is not None
             root = world.run_set.layout.root
             records.append(
-                record(
-                    number, runs, root, list(zip(world.idle_ms, _requested(root)[1:], strict=True))
-                )
+                record(number, root, list(zip(world.idle_ms, _requested(root)[1:], strict=True)))
             )
             if keep:
                 shutil.copytree(root, keep / f"simulated-{number}", dirs_exist_ok=True)
@@ -466,7 +494,7 @@ def simulated(
     return records
 
 
-def _bundle(runs: int) -> Rendered:
+def _bundle() -> Rendered:
     folder = Path(tempfile.mkdtemp(prefix="reality-systems-"))
     try:
         (folder / "faulty.yaml").write_text(SYSTEM.format(nodes=NODES, batch=8 * NODES))
@@ -481,7 +509,7 @@ def _bundle(runs: int) -> Rendered:
             clear_caches=False,
         )
         return Rendered(
-            load_entry("faulty", "builtin", site=site, systems_dirs=[folder]), runs, programs=False
+            load_entry("faulty", "builtin", site=site, systems_dirs=[folder]), RUNS, programs=False
         )
     finally:
         shutil.rmtree(folder)
@@ -492,13 +520,14 @@ def _bundle(runs: int) -> Rendered:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds that a job and an attempt take without the training, from one world's sets without faults."""
+    """Seconds, from one world's sets without faults: a start, the end of a job, an attempt without its training."""
 
+    start: float
     job: float
     attempt: float
 
     def off(self, times: dict[str, Any]) -> float:
-        """Return the seconds of a set or run without it."""
+        """Return the seconds of a set or run without it; they have no starts."""
         return float(times["seconds"] - self.job * times["jobs"] - self.attempt * times["attempts"])
 
 
@@ -511,7 +540,8 @@ def overhead(records: Sequence[dict[str, Any]]) -> Overhead:
     job = statistics.median(
         entry["set"]["seconds"] - sum(row["seconds"] for row in entry["runs"]) for entry in calm
     )
-    return Overhead(job, attempt)
+    start = statistics.median(seconds for entry in calm for seconds in entry["starts_s"])
+    return Overhead(start, job, attempt)
 
 
 def outcomes(entry: dict[str, Any]) -> list[object]:
@@ -538,8 +568,8 @@ def compare(
     }
     pairs = list(zip(*sets.values(), strict=True))
     lines = [
-        f"{name:11} {len(records) - len(pairs)} sets without faults: a job takes {takes[name].job:.2f} s, an attempt "
-        f"{takes[name].attempt:.2f} s without its training"
+        f"{name:11} {len(records) - len(pairs)} sets without faults: a start takes {takes[name].start:.2f} s, the end of "
+        f"a job {takes[name].job:.2f} s, an attempt {takes[name].attempt:.2f} s without its training"
         for name, records in worlds.items()
     ]
     lines += [
@@ -598,7 +628,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sets", type=int, default=30, metavar="N", help="sets with faults")
-    parser.add_argument("--calm", type=int, default=16, metavar="N", help="sets without faults")
+    parser.add_argument("--calm", type=int, default=12, metavar="N", help="sets without faults")
     parser.add_argument(
         "--at-once", type=int, default=2, metavar="N", help="sets on the lab at the same time"
     )
@@ -621,7 +651,7 @@ def main() -> int:
     failed = 0
     with ThreadPoolExecutor(args.at_once) as pool:
         left = [number for number in wanted if number not in done and not args.table]
-        for future in as_completed([pool.submit(on_lab, n, _runs(n), args.keep) for n in left]):
+        for future in as_completed([pool.submit(on_lab, n, args.keep) for n in left]):
             try:
                 entry = future.result()
             except Exception:  # the other sets are worth playing all the same
@@ -649,18 +679,8 @@ def compare_with_simulation(
 ) -> tuple[str, bool]:
     """Play the recorded sets of the lab in the simulation; `compare` the two."""
     records = sorted(records, key=lambda entry: entry["number"])
-    paces, played = (
-        [measured(entry) for entry in records if not entry["faults"]],
-        list[dict[str, Any]](),
-    )
-    for runs in (RUNS, CALM_RUNS):
-        numbers = [entry["number"] for entry in records if len(entry["runs"]) == runs]
-        played += simulated(numbers, runs, paces, keep)
-    return compare(records, played)
-
-
-def _runs(number: int) -> int:
-    return RUNS if number < CALM else CALM_RUNS
+    paces = [measured(entry) for entry in records if not entry["faults"]]
+    return compare(records, simulated([entry["number"] for entry in records], paces, keep))
 
 
 if __name__ == "__main__":

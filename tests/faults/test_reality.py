@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 import reality
-from reality import CALM, CALM_RUNS, RUNS, SCRIPT, Pace, compare, outcomes, simulated
+from reality import CALM, SCRIPT, Pace, compare, outcomes, simulated
 
-from orchestrator.simulation.machine import NodePace
+from orchestrator.simulation.machine import NodePace, Span
 
 Records = list[dict[str, Any]]
 SETS = 6
 
 
 @cache
-def played() -> Records:
-    paces = [
-        Pace(NodePace(stop=(0.1, 0.3)), (0.1, 0.3), (0.1, 0.3))
-    ]  # the training ends at once on TERM
-    sets = simulated(range(1, SETS + 1), RUNS, paces)
-    return [*sets, *simulated(range(CALM, CALM + 4), CALM_RUNS, paces)]
+def played(container: Span = (4.0, 15.0)) -> Records:
+    """The training ends at once on TERM; steps end at once, as on the lab."""
+    nodes = NodePace(
+        container=container, stop=(0.1, 0.3), release=(1.0, 1.5), task_end=0.0, step_end=0.0
+    )
+    paces = [Pace(nodes, (0.1, 0.3), (0.1, 0.3))]
+    return simulated([*range(1, SETS + 1), *range(CALM, CALM + 4)], paces)
 
 
 def changed(path: tuple[Any, ...], value: Any) -> Records:
@@ -58,6 +59,12 @@ def test_a_world_agrees_with_itself() -> None:
     assert text.endswith("agree")
 
 
+def test_how_long_a_container_takes_to_start_is_no_difference() -> None:
+    slower = played((40.0, 50.0))
+    assert reality.overhead(slower).start > 2 * reality.overhead(played()).start
+    assert compare(played(), slower)[1]
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [
@@ -78,9 +85,10 @@ def test_the_simulation_takes_its_pace_from_sets_without_faults() -> None:
     """Played with the pace that was measured in them, sets without faults take what they took."""
     calm = played()[SETS:]
     paces = [reality.measured(entry) for entry in calm]
-    again = simulated(range(CALM, CALM + 4), CALM_RUNS, paces)
+    again = simulated(range(CALM, CALM + 4), paces)
     first, second = reality.overhead(calm), reality.overhead(again)
     assert all(pace.nodes.container != NodePace().container for pace in paces)
+    assert abs(first.start - second.start) < 0.25 * first.start
     assert abs(first.job - second.job) < 0.25 * first.job
     assert abs(first.attempt - second.attempt) < 0.25 * first.attempt
 
@@ -88,5 +96,5 @@ def test_the_simulation_takes_its_pace_from_sets_without_faults() -> None:
 @pytest.mark.long
 @pytest.mark.lab
 def test_a_set_on_the_lab_ends_as_in_the_simulation() -> None:
-    lab = reality.on_lab(1, RUNS, None)
+    lab = reality.on_lab(1, None)
     assert outcomes(lab) == outcomes(played()[0])
