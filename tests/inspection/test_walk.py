@@ -40,6 +40,8 @@ def _by_bash(script: Path, bin_folder: Path, status: int) -> tuple[int, list[str
     record.touch()
     env = {
         "PATH": f"{bin_folder}:/usr/bin:/bin",
+        # As in a container, whoever runs the tests.
+        "HOME": "/root",
         "RECORD": str(record),
         "STATUS": str(status),
         **GIVEN,
